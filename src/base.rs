@@ -1,8 +1,8 @@
-//! Pure tools below everything else: numbers and their text, hashes, glob
-//! patterns, compression.
+//! Pure functions and types below everything else: numbers and their text, hashes, glob patterns,
+//! compression.
 //!
-//! Knows neither the protocol nor commands nor the storage engine, and asks
-//! nothing of the operating system: what does so is in [`sys`](crate::sys).
+//! Knows neither the protocol nor commands nor the storage engine, and uses nothing of the
+//! operating system: see [`sys`](crate::sys) for that.
 
 mod float;
 pub mod glob;
@@ -12,3 +12,4 @@ pub mod lzf;
 pub mod num;
 pub mod one_line;
 pub mod recurring;
+pub mod time;

@@ -3,15 +3,15 @@
 //! | file | what it is for |
 //! |---|---|
 //! | [`table`] | what a row of a command table says, and all tables together |
-//! | [`error`] | what clients see when a command fails, each text once |
+//! | [`error`] | the error type of commands, and common error texts |
 //! | [`args`] | reading numbers and options from arguments |
 //!
 //! To add a command: write its handler, add one row to the family's table.
-//! A handler takes no lock, writes no log record and does not know RocksDB: its
-//! row declares its keys, and whatever it changed through the transaction is
-//! logged as the command itself unless it states its effect (see
-//! [`crate::storage::Txn::effect`]), which every command must whose meaning
-//! depends on time or chance.
+//! A handler takes no lock, writes no log record and does not know RocksDB. Its row
+//! declares its keys. What it changes through the transaction goes to the binlog as the
+//! command itself, unless the handler states the effect (see
+//! [`crate::storage::Txn::effect`]). It must do so if the result depends on time or on
+//! random numbers.
 
 pub mod args;
 pub mod error;
@@ -120,8 +120,8 @@ pub const FAMILIES: &[&[Command]] = &[
     zsets::COMMANDS,
 ];
 
-// What a handler gets to work with. The type of the context decides what a handler can
-// do: only a `WriteCtx` has a transaction that writes.
+// The contexts of handlers. The type of the context decides what a handler can do: only
+// a `WriteCtx` has a transaction that writes.
 
 /// For a command that reads keys.
 pub struct ReadCtx<'a> {
@@ -152,8 +152,8 @@ pub struct WriteCtx<'a> {
 }
 
 impl WriteCtx<'_> {
-    /// Tells of what the command has done to a key: what leaves the key empty,
-    /// before that is saved, the rest after it.
+    /// Records a keyspace event. An event that may leave the key empty is recorded before
+    /// the value is saved, so that it precedes `del`; the others after it.
     pub fn event(&mut self, class: Class, name: &'static str, key: &[u8]) {
         self.txn.event(class, name, self.db, key);
     }
@@ -169,11 +169,11 @@ pub struct SessionCtx<'a> {
     pub server: &'a Server,
     /// What goes to clients once the tick is durable.
     pub outbox: &'a mut Outbox,
-    /// Keys that the commands before have changed, as far as somebody wants to know;
-    /// nothing of it is committed.
+    /// Changes by earlier commands of the tick, not yet committed; only those that clients
+    /// watch, wait for or track.
     pub changes: &'a [Change],
     /// The command that runs; of a container, the subcommand.
     pub command: &'static Command,
-    /// When the EXEC or script began that it is a part of, Unix us.
+    /// When the EXEC or script that contains the command began, Unix time in µs.
     pub unit_began_us: Option<u64>,
 }

@@ -1,5 +1,5 @@
-//! The disk format as pure functions: how keys, values and the server's own
-//! rows are laid out as bytes. Nothing here knows RocksDB, transactions or RESP.
+//! The disk format as pure functions: the layout of keys, values and system rows as bytes. Nothing
+//! here knows RocksDB, transactions or RESP.
 //!
 //! All integers are big-endian, so that the order of the bytes is the order of
 //! the numbers. A row's first byte is its tag.
@@ -20,11 +20,10 @@
 //! in `binlog`   see [`binlog`]
 //! ```
 //!
-//! `id` is a collection id: never reused, so what belongs to a deleted
-//! collection can never be mistaken for a part of a newer one. `h` is the
-//! database's keyed hash.
+//! `id` is a collection id. It is never reused, so rows of a deleted collection cannot be mistaken
+//! for a part of a newer one. `h` is the database's keyed hash.
 //!
-//! The numbers are on people's disks: append, never change. A test pins them.
+//! The numbers are persisted: append, never change. A test pins them.
 //!
 #![doc = include_str!("../images/encodings.svg")]
 #![deny(clippy::indexing_slicing)]
@@ -41,23 +40,23 @@ pub mod system;
 pub use keys::RowKey;
 pub use meta::{Meta, MetaView};
 
-/// A stored row that cannot be what it claims to be.
+/// A stored row that cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("corrupt {0} row")]
 pub struct Corrupt(pub &'static str);
 
-/// The version of the disk format that this build writes. Databases of older ones are
-/// brought up to it when they are opened.
+/// The version of the disk format that this build writes. Older databases are converted when they
+/// are opened.
 pub const FORMAT_VERSION: u32 = 2;
 
-/// The version of the rows of DBs and of the binlog, which replicas get as they stand.
+/// The version of the rows of DBs and of the binlog, which are sent to replicas unchanged.
 pub const ROWS_VERSION: u32 = 1;
 
 /// The id of a collection or of a long string: unique in the whole database, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CollectionId(pub u64);
 
-/// The type of a key, with the number that stands for it on disk.
+/// The type of a key, with its number on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ValueType {
@@ -91,7 +90,7 @@ impl ValueType {
         ValueType::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 
-    /// The name that TYPE answers.
+    /// The name that TYPE returns.
     pub fn name(self) -> &'static str {
         match self {
             ValueType::String => "string",
@@ -141,7 +140,7 @@ pub mod tag {
     pub const TTL: u8 = 0x0C;
     /// A piece of a long string.
     pub const FRAGMENT: u8 = 0x0E;
-    /// A dead collection whose element rows wait for removal.
+    /// A dead collection whose element rows wait for reclaim.
     pub const RECLAIM: u8 = 0x0F;
     /// One entry of a stream.
     pub const STREAM_ENTRY: u8 = 0x11;
@@ -151,12 +150,12 @@ pub mod tag {
     pub const STREAM_CONSUMER: u8 = 0x13;
     /// The number of a consumer, by name.
     pub const STREAM_CONSUMER_NAME: u8 = 0x14;
-    /// An entry that a group was given and has not acknowledged.
+    /// An entry that a group was given and has not acknowledged, by group.
     pub const STREAM_PENDING: u8 = 0x15;
-    /// The same by consumer.
+    /// The same entry, by consumer.
     pub const STREAM_OWNED: u8 = 0x16;
 
-    /// All of them.
+    /// All tags.
     pub const ALL: [u8; 15] = [
         META,
         HASH_FIELD,

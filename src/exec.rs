@@ -8,14 +8,14 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `dispatch` | the stages of a request, the tick |
+//! | `dispatch` | the stages of a request, commit of a tick |
 //! | [`unit`] | several commands as one: EXEC, scripts |
 //! | `transactions` | MULTI, EXEC, WATCH |
-//! | `blocking` | clients that wait, and how they are served |
-//! | `scripts` | EVAL, FCALL and their sisters |
-//! | `worker` | requests that take long, on threads of their own |
+//! | `blocking` | commands that wait for a key, and how they are served |
+//! | `scripts` | EVAL, FCALL and their variants |
+//! | `worker` | slow requests, which run on worker threads |
 //! | `populate` | DEBUG POPULATE |
-//! | `record` | what is counted and shown of commands, once each |
+//! | `record` | statistics and MONITOR lines of commands, each delivered once |
 //! | `monitor` | what MONITOR clients see |
 
 mod apply;
@@ -39,6 +39,7 @@ pub use dispatch::{Ended, Parked};
 pub use outcome::{Outcome, Stop};
 pub use unit::Scope;
 
+use crate::base::time::UnixMs;
 use crate::commands::table::names::Names;
 use crate::state::Server;
 use crate::state::config::Config;
@@ -53,14 +54,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use unit::Unit;
 
-/// The [`crate::storage::View::key_hash`]es of a command's keys.
+/// Hashes of a command's keys; see [`crate::storage::View::key_hash`].
 type KeyHashes = SmallVec<[u64; 8]>;
 
-/// Runs the commands of one thread. What it holds is grouped by how long that lasts.
+/// Runs the commands of one thread. Its fields are grouped by lifetime: thread, tick, request.
 pub struct Executor {
     server: Arc<Server>,
     txn: Txn,
-    /// The unit that runs, if one does.
+    /// The unit that runs now, if any.
     unit: Option<Unit>,
     waiting: WaitingRoom,
     thread: Thread,
@@ -68,70 +69,70 @@ pub struct Executor {
     request: Request,
 }
 
-/// What an executor is for as long as its thread runs.
+/// State that lasts as long as the thread.
 struct Thread {
     config: Arc<Config>,
     config_version: u64,
-    /// What clients call commands.
+    /// Command names after `rename-command` and `--rename-prefix`.
     names: Names,
-    /// The clock of the test harness; otherwise real time counts.
-    fixed_now_ms: Option<u64>,
-    /// Whether scripts run here for a slice of time only.
+    /// A fixed time for tests, Unix ms; `None`: the real clock.
+    fixed_now_ms: Option<UnixMs>,
+    /// Whether scripts run here for a slice of time only (IO threads).
     slices: bool,
-    /// Where scripts run for as long as they need, if that is here.
+    /// The worker that this executor runs on, if any; its scripts have no time limit.
     worker: Option<Arc<Worker>>,
-    /// Once set, scripts that run here end, but for those of a worker.
+    /// Once set, scripts that run here are stopped, except those of a worker.
     ended: Arc<AtomicBool>,
-    /// The interpreter, made when the first script comes.
+    /// The interpreter, created for the first script.
     scripts: Option<Box<ThreadScripts>>,
     /// See [`Executor::owes_sync`].
     owes_sync: bool,
 }
 
-/// What is collected between two commits; [`Executor::start_tick`] begins it anew, but
-/// for what stays until it is taken: `failed`, `touched_keys`, `outbox` and `record`.
+/// State collected between two commits. [`Executor::start_tick`] resets it, except `failed`,
+/// `touched_keys`, `outbox` and `record`, which stay until they are taken.
 #[derive(Default)]
 struct Tick {
-    /// The time that its commands go by, Unix ms.
-    now_ms: u64,
-    /// When it began, on the monotonic clock, in µs.
+    /// The clock of the tick's commands, Unix ms.
+    now_ms: UnixMs,
+    /// When the tick began, on the monotonic clock, in µs.
     started_us: u64,
-    /// When the command before ended.
+    /// When the previous command ended, on the same clock.
     last_us: u64,
-    /// How many commands it has run.
+    /// How many commands the tick has run.
     commands: u32,
-    /// How many requests of it need not wait for the disk.
+    /// How many of its requests need not wait for the disk.
     free: u32,
-    /// A commit in the middle of it has failed.
+    /// Whether a commit in the middle of the tick has failed.
     failed: bool,
-    /// Whether it ran commands that read or wrote keys.
+    /// Whether the tick ran commands that read or wrote keys.
     touched_keys: bool,
-    /// What its commands send to clients.
+    /// Messages of its commands to clients.
     outbox: Outbox,
-    /// What is to be counted and shown of commands.
+    /// Statistics and MONITOR lines that are not delivered yet.
     record: Record,
-    /// Whether some thread has more to send to its clients than it keeps up with.
+    /// Whether a thread has more messages queued for its clients than it can send.
     swamped: bool,
-    /// Whether it should end: its client hears of what it did itself, and that belongs
-    /// between the replies.
-    heard: bool,
+    /// Whether the tick must end now: its own client receives messages (invalidations,
+    /// published messages) that belong between two of its replies.
+    must_end: bool,
 }
 
-/// What is known of the request that runs, or was run last; [`Executor::run`] begins it
-/// anew, but for what a worker remembers of a request that it runs again.
+/// State of the request that runs, or ran last. [`Executor::run`] resets it, except what a
+/// worker keeps of a request that it runs again.
 struct Request {
-    /// Whether it saw or wrote what may not be on the disk.
+    /// Whether its reply depends on data that may not be on disk yet.
     must_wait: bool,
     /// Whether it cannot have changed its session.
     plain: bool,
-    /// Whether MONITOR clients have seen it already.
+    /// Whether MONITOR clients have already seen it.
     shown: bool,
-    /// Whether its keys count as accessed already.
+    /// Whether the access statistics already count it.
     accesses_noted: bool,
 }
 
 impl Executor {
-    /// An executor for one thread.
+    /// An executor without time limits and without a read budget.
     pub fn new(server: Arc<Server>) -> Executor {
         let version = server.config.version();
         let config = server.config.load();
@@ -164,7 +165,7 @@ impl Executor {
         executor
     }
 
-    /// An executor for the IO thread of this number.
+    /// An executor for the IO thread of this number: what takes long goes to a worker.
     pub fn of_thread(server: Arc<Server>, thread: usize) -> Executor {
         let mut executor = Executor::new(server);
         executor.tick.outbox = Outbox::of_thread(thread);
@@ -174,23 +175,24 @@ impl Executor {
         executor
     }
 
-    /// An executor for requests that take long.
+    /// An executor for a slow-command worker.
     pub fn on_worker(server: Arc<Server>) -> Executor {
         let mut executor = Executor::new(server);
         let owner = executor.txn.for_long();
         executor.txn.borrow_from(executor.server.clone());
-        // A client that waits for a slow script is told so.
+        // A client that waits for a slow script gets an error instead of blocking the worker.
         executor.txn.be_impatient();
         executor.thread.worker = Some(executor.server.workers.add(owner));
         executor
     }
 
-    /// Has scripts that run here end, and what they are a part of fail, once this is set.
+    /// Once `ended` is set, scripts that run here are stopped, and the unit they are part of
+    /// fails.
     pub fn end_with(&mut self, ended: Arc<AtomicBool>) {
         self.thread.ended = ended;
     }
 
-    /// What all threads share.
+    /// The state that all threads share.
     pub fn server(&self) -> &Arc<Server> {
         &self.server
     }
@@ -201,52 +203,51 @@ impl Executor {
     }
 
     /// The time of this tick, Unix ms.
-    pub fn now_ms(&self) -> u64 {
+    pub fn now_ms(&self) -> UnixMs {
         self.tick.now_ms
     }
 
-    /// Sets the time for good (tests).
-    pub fn fix_clock(&mut self, now_ms: u64) {
+    /// Fixes the clock (tests).
+    pub fn fix_clock(&mut self, now_ms: UnixMs) {
         self.thread.fixed_now_ms = Some(now_ms);
     }
 
-    /// Has the processor fetch what requests will need that come soon.
+    /// Prefetches into the processor's cache what upcoming requests will read.
     pub fn prefetch<'k>(&self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) {
         let accesses = &self.server.accesses;
         self.txn.prefetch(keys, |hash| accesses.prefetch(hash));
     }
 
-    /// The first step of [`Executor::prefetch`] for one key; the second is for what it
-    /// returns, and does not wait if it is made some time later.
+    /// The first step of [`Executor::prefetch`] for one key. Its result is for
+    /// [`Executor::prefetch_row`], which does not stall if it is called some time later.
     pub fn prefetch_place(&self, db: DbIndex, key: &[u8]) -> Option<Expected> {
         let accesses = &self.server.accesses;
         self.txn
             .prefetch_place(db, key, |hash| accesses.prefetch(hash))
     }
 
-    /// The second step of [`Executor::prefetch`], for what the first returned.
+    /// The second step of [`Executor::prefetch`]: takes the result of the first.
     pub fn prefetch_row(&self, expected: Expected) {
         self.txn.prefetch_row(expected);
     }
 
-    /// A request is run next for whose writes so many bytes were lent; see
+    /// Announces the next request; `lent` bytes are reserved for its writes. See
     /// [`Txn::begin_request`].
     pub fn begin_request(&mut self, lent: usize) {
         self.txn.begin_request(lent);
     }
 
-    /// Whether the reply to the request that was run last has to wait for the disk
-    /// if its tick does.
+    /// Whether the reply to the last request has to wait for the disk if its tick does.
     pub fn must_wait(&self) -> bool {
         self.request.must_wait
     }
 
-    /// Whether the request that was run last cannot have changed its session.
+    /// Whether the last request cannot have changed its session.
     pub fn was_plain(&self) -> bool {
         self.request.plain
     }
 
-    /// Whether its keys have counted as accessed, though it is to be run again.
+    /// Whether the accesses of the last request are counted, although it is to be run again.
     pub fn accesses_noted(&self) -> bool {
         self.request.accesses_noted
     }

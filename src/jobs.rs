@@ -1,8 +1,7 @@
-//! Threads beside the IO threads: one deletes what expired and what is left of
-//! dead collections, one keeps the binlog within its bounds, one the memory of the
-//! process, one tidies up after mass deletions, two sync the disk, one watches it, some run
-//! scripts that take long, some move keys to other servers. And what is done before any of them runs: loading
-//! files of Redis.
+//! The background threads: `expire` (expired keys, rows of deleted collections), `binlog-trim`,
+//! `memory` (budget of the process), `tidy` (compaction after mass deletions), `fsync` and
+//! `everysec` (syncs), `disk` (free space), the slow-command workers, and the threads of
+//! MIGRATE. Also the load of files of Redis, which runs before all of them.
 
 mod binlog_trim;
 mod disk;
@@ -23,7 +22,7 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// A sign to stop that threads can sleep on.
+/// A stop flag that threads can sleep on.
 #[derive(Default)]
 struct StopSign {
     stop: Mutex<bool>,
@@ -31,7 +30,7 @@ struct StopSign {
 }
 
 impl StopSign {
-    /// Sleeps; returns whether to stop.
+    /// Sleeps for `duration`, or until the stop. Returns whether to stop.
     fn sleep(&self, duration: Duration) -> bool {
         let mut stop = self.stop.lock();
         if !*stop {
@@ -46,8 +45,8 @@ impl StopSign {
     }
 }
 
-/// Stack of a thread that runs scripts: what Lua allows of recursion through its
-/// C functions takes up to half of it.
+/// Stack size of a thread that runs scripts: the recursion that Lua allows through its C
+/// functions takes up to half of it.
 pub const SCRIPT_STACK: usize = 8 << 20;
 
 type Job = fn(Arc<Server>, &StopSign);
@@ -60,7 +59,7 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Starts them.
+    /// Starts the threads.
     pub fn start(server: &Arc<Server>) -> io::Result<Jobs> {
         let sign = Arc::<StopSign>::default();
         let jobs: [(&str, Job); 6] = [
@@ -99,7 +98,7 @@ impl Jobs {
         })
     }
 
-    /// Stops them and waits for that.
+    /// Stops the threads and waits for their end.
     pub fn stop(self) {
         self.sign.set();
         self.migrations.stop();

@@ -1,23 +1,23 @@
-//! Scripts: an interpreter of Lua 5.1 with the sandbox, the libraries and the
-//! `redis` table that scripts of Redis count on. It knows replies, but no
-//! commands: whoever runs a script lends it a [`Host`] that does.
+//! Scripts: a Lua 5.1 interpreter with the sandbox, the libraries and the `redis` table
+//! that scripts for Redis expect. This module knows replies but no commands; the caller
+//! of a script passes a [`Host`] that runs them.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `raw` | what needs Lua's C interface |
-//! | `host` | functions that scripts call and Rust runs |
-//! | `sandbox` | the globals, none of which a script can change |
+//! | `raw` | the code that needs Lua's C interface |
+//! | `host` | Rust functions that scripts can call |
+//! | `sandbox` | the globals, which scripts cannot change |
 //! | [`api`] | the table `redis` |
 //! | `convert` | replies to Lua values and back |
-//! | [`header`] | the first line of scripts and libraries |
-//! | `patterns` | `string.find` and its sisters, which can be stopped |
-//! | `watch` | how a script that runs too long is stopped |
+//! | [`header`] | the shebang line of scripts and libraries |
+//! | `patterns` | `string.find` and the other pattern functions, interruptible |
+//! | `watch` | stops a script that runs too long |
 //! | `cjson` `cmsgpack` `structs` `bit` | the libraries of these names |
 //!
-//! Bounds: an interpreter's memory has a limit, which covers all that scripts
-//! make; replies and encoded values are held to the same one. Recursion of
-//! patterns, coroutines and nested values is bounded, for the thread's stack.
-//! Nothing that loads bytecode, opens files or starts processes can be reached.
+//! Limits: the memory limit of an interpreter covers everything that scripts allocate,
+//! and also replies and encoded values. Recursion of patterns, coroutines and nested
+//! values is bounded, to protect the thread's stack. Scripts cannot load bytecode, open
+//! files or start processes.
 
 pub mod api;
 mod bit;
@@ -49,46 +49,46 @@ use std::time::Instant;
 use watch::Watch;
 pub use watch::{Limits, Trip};
 
-/// What runs the commands of a script.
+/// Runs the commands of a script.
 pub trait Host {
-    /// Runs a command and writes its reply, an error too.
+    /// Runs a command and writes its reply, which may be an error.
     ///
     /// # Errors
-    /// The script must not go on; it cannot prevent that.
+    /// The script must be stopped; it cannot catch this.
     fn call(&mut self, args: &[&[u8]], reply: &mut Reply) -> Result<(), Halted>;
 
-    /// Whether replicas get what the commands from now on do.
+    /// Sets whether the effects of later commands are replicated.
     fn replicate(&mut self, to_replicas: bool);
 
-    /// Whether the script's user may run a command; `None`: there is none such.
+    /// Whether the script's user may run a command; `None` for an unknown command.
     fn may_call(&mut self, args: &[&[u8]]) -> Option<bool>;
 }
 
-/// Why a command of a script was not run: the script has to end.
+/// A command was not run, and the script must be stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Halted;
 
-/// How a script ended that did not return.
+/// How a script ended without a result.
 #[derive(Debug)]
 pub enum Failure {
-    /// By an error: the text of the error reply, and whether that is counted already.
+    /// With an error.
     Error {
-        /// With its code, without a dash.
+        /// The text of the error reply: code first, without the dash.
         text: Vec<u8>,
-        /// Whether the statistics know of it.
+        /// Whether the statistics have counted the error.
         counted: bool,
     },
-    /// It was stopped from outside.
+    /// The script was stopped.
     Stopped {
-        /// Why.
+        /// The reason.
         why: Trip,
-        /// Which script, and where it was then, as error replies say it; may be empty.
+        /// The script and the line, as in error replies; may be empty.
         place: Vec<u8>,
     },
 }
 
 impl Failure {
-    /// The error with this before its text.
+    /// Prepends `prefix` to the text of an error.
     fn with_prefix(self, prefix: &[u8]) -> Failure {
         match self {
             Failure::Error { text, counted } => Failure::Error {
@@ -100,21 +100,21 @@ impl Failure {
     }
 }
 
-/// What to run.
+/// The code to run.
 #[derive(Debug, Clone, Copy)]
 pub enum Which<'a> {
-    /// The script with this SHA-1, which was compiled here.
+    /// The script with this SHA-1, which must be compiled.
     Script(&'a str),
-    /// The function of this name, of a library that was added.
+    /// A function of a library that was added.
     Function {
         /// The library's name.
         library: &'a [u8],
-        /// The function's name, in the case in which it was registered.
+        /// The function's name, in the registered case.
         name: &'a [u8],
     },
 }
 
-/// An error as the script raised it.
+/// An error as raised by the script.
 struct Caught {
     text: Vec<u8>,
     place: Option<(String, Option<usize>)>,
@@ -126,41 +126,41 @@ pub struct Interpreter {
     lua: Lua,
     sandbox: Sandbox,
     api: Api,
-    /// Globals of scripts, and what stands behind them.
+    /// The globals of scripts: the read-only proxy and the table behind it.
     script_globals: (Table, Table),
     function_globals: (Table, Table),
-    /// What the globals of libraries read from while they are loaded.
+    /// The table behind the globals of libraries while they are loaded.
     loading_globals: Table,
     call_protected: Function,
     handler: Function,
     caught: Rc<RefCell<Option<Caught>>>,
     watch: Rc<Watch>,
-    /// Which scripts are compiled; they and the libraries stand in tables of Lua's
-    /// by their names, since Rust can hold a few thousand Lua values only.
+    /// SHA-1s of the compiled scripts. Scripts and libraries are in Lua tables, since
+    /// Rust can hold only a few thousand references to Lua values.
     scripts: FxHashSet<String>,
     compiled: Table,
-    /// For each library the table of its functions.
+    /// The table of functions of each library.
     libraries: Table,
     max_bytes: usize,
-    /// Bytes that the last collection left.
+    /// Used bytes after the last collection.
     kept: usize,
     fields: convert::Fields,
 }
 
 #[allow(unsafe_code)]
 unsafe extern "C" {
-    /// Of our patch of Lua's strings.
+    /// From our patch of Lua's string hash.
     safe fn lua_sethashseed(seed: u64);
 }
 
-/// Nobody can choose long strings that Lua hashes alike.
+/// Seeds the hash of long strings, so that clients cannot choose strings that collide.
 fn seed_hashes() -> mlua::Result<()> {
     static SEEDED: Mutex<bool> = Mutex::new(false);
     let mut seeded = SEEDED.lock();
     if !*seeded {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed).map_err(mlua::Error::external)?;
-        // Before there is any string.
+        // Before the first string is created.
         lua_sethashseed(u64::from_ne_bytes(seed));
         *seeded = true;
     }
@@ -168,18 +168,18 @@ fn seed_hashes() -> mlua::Result<()> {
 }
 
 impl Interpreter {
-    /// An interpreter that may use `max_bytes` of memory, of a server of this
+    /// An interpreter with a limit of `max_bytes` of memory; `version` is the server's
     /// version (`7.4.0`).
     ///
     /// # Errors
-    /// There is not that much memory.
+    /// There is not enough memory.
     pub fn new(max_bytes: usize, version: &str) -> mlua::Result<Interpreter> {
         seed_hashes()?;
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
         let watch = Rc::new(Watch::default());
         watch.install(&lua)?;
-        let sandbox = Sandbox::new(&lua, watch.looker(&lua)?)?;
+        let sandbox = Sandbox::new(&lua, watch.checker(&lua)?)?;
         let api = Api::new(&lua)?;
         let script_globals = sandbox.globals(&api.for_scripts(version)?)?;
         let function_globals = sandbox.globals(&api.for_functions(version)?)?;
@@ -212,10 +212,10 @@ impl Interpreter {
         })
     }
 
-    /// It may use so many bytes from now on.
+    /// Changes the memory limit.
     ///
     /// # Errors
-    /// mlua cannot bound it.
+    /// mlua cannot set a limit.
     pub fn limit_memory(&mut self, max_bytes: usize) -> mlua::Result<()> {
         if max_bytes != self.max_bytes {
             self.lua.set_memory_limit(max_bytes)?;
@@ -224,7 +224,7 @@ impl Interpreter {
         Ok(())
     }
 
-    /// Bytes that it uses.
+    /// Bytes of memory in use.
     pub fn used_memory(&self) -> usize {
         self.lua.used_memory()
     }
@@ -234,7 +234,7 @@ impl Interpreter {
         self.scripts.contains(sha)
     }
 
-    /// How many scripts are compiled.
+    /// The number of compiled scripts.
     pub fn scripts(&self) -> usize {
         self.scripts.len()
     }
@@ -242,7 +242,7 @@ impl Interpreter {
     /// Compiles a script under its SHA-1.
     ///
     /// # Errors
-    /// What is wrong with it, or it was stopped.
+    /// A syntax error, or compilation was stopped.
     pub fn compile(&mut self, sha: &str, body: &[u8], limits: Limits) -> Result<(), Failure> {
         let globals = self.script_globals.0.clone();
         let function = self.compile_text(body, "@user_script", &globals, limits);
@@ -275,15 +275,15 @@ impl Interpreter {
         }
     }
 
-    /// Forgets all scripts but those that `keep` wants.
+    /// Drops the compiled scripts that `keep` rejects.
     pub fn retain_scripts(&mut self, keep: impl Fn(&str) -> bool) {
         let compiled = &self.compiled;
         let drop = |sha: &str| compiled.raw_set(sha, Value::Nil).is_ok();
         self.scripts.retain(|sha| keep(sha) || !drop(sha));
     }
 
-    /// Makes the functions callable that the library loaded last has registered, in place
-    /// of those that one of its name had.
+    /// Makes the functions of the last loaded library callable, and replaces those of a
+    /// library with the same name.
     ///
     /// # Errors
     /// There is not enough memory.
@@ -292,7 +292,7 @@ impl Interpreter {
         self.libraries.raw_set(name, self.api.callbacks())
     }
 
-    /// Forgets the functions of a library.
+    /// Removes the functions of a library.
     ///
     /// # Errors
     /// There is not enough memory.
@@ -301,11 +301,11 @@ impl Interpreter {
         self.libraries.raw_set(name, Value::Nil)
     }
 
-    /// Compiles a library and runs its body, which registers functions; they can be called
-    /// once the library is added.
+    /// Compiles a library and runs its body, which registers functions. They become
+    /// callable with [`Interpreter::add_library`].
     ///
     /// # Errors
-    /// What is wrong with it, or it was stopped.
+    /// The library is invalid, or was stopped.
     pub fn load_library(&mut self, code: &[u8], limits: Limits) -> Result<Vec<Loaded>, Failure> {
         let started = Instant::now();
         let globals = self.function_globals.0.clone();
@@ -320,11 +320,12 @@ impl Interpreter {
         };
         let registering = b"ERR Error registering functions: ";
         let failed = |error: mlua::Error| plain_failure(&text_of(&error)).with_prefix(registering);
-        self.show_globals(&self.loading_globals).map_err(failed)?;
+        self.set_function_globals(&self.loading_globals)
+            .map_err(failed)?;
         self.api.start_loading().map_err(failed)?;
         let done = self.protected(&function, (), limits);
         let loaded = self.api.finish_loading();
-        self.show_globals(&self.function_globals.1)
+        self.set_function_globals(&self.function_globals.1)
             .map_err(failed)?;
         match done {
             Ok(_) if loaded.is_empty() => Err(plain_failure(b"ERR No functions registered")),
@@ -333,8 +334,8 @@ impl Interpreter {
         }
     }
 
-    /// What the globals of libraries read from.
-    fn show_globals(&self, real: &Table) -> mlua::Result<()> {
+    /// Sets the table behind the globals of libraries.
+    fn set_function_globals(&self, real: &Table) -> mlua::Result<()> {
         match self.function_globals.0.metatable() {
             Some(metatable) => metatable.raw_set("__index", real),
             None => Ok(()),
@@ -344,7 +345,7 @@ impl Interpreter {
     /// Runs a script or function and writes its reply.
     ///
     /// # Errors
-    /// It failed or was stopped; nothing is written then.
+    /// The script failed or was stopped; then nothing is written.
     pub fn run(
         &mut self,
         which: Which<'_>,
@@ -415,7 +416,7 @@ impl Interpreter {
         }
     }
 
-    /// The end of the text of an error reply: which script, and where it was raised.
+    /// The end of an error reply: the script, and where the error was raised.
     fn place_of_error(&self, which: Which<'_>) -> Vec<u8> {
         let caught = self.caught.borrow_mut().take();
         let Some((source, line)) = caught.and_then(|caught| caught.place) else {
@@ -467,7 +468,7 @@ impl Interpreter {
         }
     }
 
-    /// Calls a function of a script and keeps its first result.
+    /// Calls a function of a script and returns its first result.
     fn protected(
         &self,
         function: &Function,
@@ -502,17 +503,17 @@ impl Interpreter {
         }
     }
 
-    /// After a script: gives back the memory of a large one. `false`: that cannot be done,
-    /// and the interpreter is of no more use.
+    /// Frees the memory of a large script after its end. Returns `false` if that fails:
+    /// then the interpreter must be dropped.
     #[must_use]
     pub fn tidy(&mut self) -> bool {
         self.watch.stop();
         let (used, quarter) = (self.lua.used_memory(), self.max_bytes / 4);
-        // What stays is not looked through after each script.
+        // Memory that stays in use is not collected after each script.
         if used <= quarter || used <= self.kept.saturating_mul(2).min(quarter * 3) {
             return true;
         }
-        // A collection needs some memory, which there may not be below the limit.
+        // A collection itself needs some memory, which may exceed the limit.
         let unlimited = self.lua.set_memory_limit(0);
         let collected = unlimited.and_then(|_| self.lua.gc_collect());
         let limited = self.lua.set_memory_limit(self.max_bytes);
@@ -536,7 +537,7 @@ fn strings(lua: &Lua, strings: &[&[u8]]) -> mlua::Result<Table> {
     Ok(table)
 }
 
-/// The function that sees an error where it is raised.
+/// The function that Lua calls with an error, at the place where it is raised.
 fn error_handler(
     lua: &Lua,
     caught: Rc<RefCell<Option<Caught>>>,
@@ -551,7 +552,8 @@ fn error_handler(
                 (source.what == "C", name, debug.current_line())
             })
         };
-        // As in Redis the caller of a function of C; a script may be stopped deep in one.
+        // As in Redis, the caller of a C function counts; a stopped script may be
+        // several C functions deep.
         let deepest = if watch.tripped().is_some() { 8 } else { 2 };
         let mut level = 1;
         let mut found = place(level);
@@ -568,7 +570,7 @@ fn error_handler(
     })
 }
 
-/// The text of an error value, with its code, and whether it is counted already.
+/// The text of an error value, with its code, and whether the error was counted already.
 fn error_text(error: &Value) -> (Vec<u8>, bool) {
     match error {
         Value::Table(table) => {
@@ -600,5 +602,5 @@ fn text_of(error: &mlua::Error) -> Vec<u8> {
     }
 }
 
-/// The protocol version that a script chose; shared by its functions.
+/// The protocol version that a script has chosen; shared by its functions.
 type Resp3 = Rc<Cell<bool>>;

@@ -14,9 +14,10 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// What jemalloc looks for by this name when it starts: what is freed will soon be
-/// wanted again, but is not kept for so long that it adds up. Huge pages only where
-/// [they stay](kedis::sys::huge_pages): what is given back of one breaks it.
+/// The configuration that jemalloc reads under this name when it starts. Freed pages are kept
+/// for a short time, because they are soon used again, but not so long that they add up. Huge
+/// pages are used only where [they last](kedis::sys::huge_pages): returning a part of one
+/// splits it.
 #[allow(unsafe_code)] // a name that no other symbol of the program has
 #[unsafe(export_name = "malloc_conf")]
 static MALLOC_CONF: &[u8; 37] = b"dirty_decay_ms:3000,muzzy_decay_ms:0\0";
@@ -40,9 +41,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the server, here or in the background.
+/// Runs the server, in the foreground or as a daemon.
 fn start(config: Config, given: Given) -> ExitCode {
-    // A service manager watches the process that it has started, not a child of it.
+    // A service manager watches the process that it has started, not a child of that.
     let is_supervised = Supervisor::find(config.supervised) != Supervisor::None;
     if !config.daemonize || is_supervised {
         return run(config, given, None);
@@ -57,8 +58,8 @@ fn start(config: Config, given: Given) -> ExitCode {
     }
 }
 
-/// Says in the log what the configuration makes of this start.
-fn tell_of_start(config: &Config, given: &Given, made_dir: bool) {
+/// Logs what the configuration means for this start.
+fn log_start(config: &Config, given: &Given, made_dir: bool) {
     log::info!(
         "Kedis {} starts, pid {}, data in {}",
         env!("CARGO_PKG_VERSION"),
@@ -95,7 +96,7 @@ fn tell_of_start(config: &Config, given: &Given, made_dir: bool) {
 }
 
 fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
-    // The log file may stand in it.
+    // The log file may be in this directory.
     let made_dir = match config.make_dir() {
         Ok(made) => made,
         Err(error) => {
@@ -118,7 +119,7 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     };
     crash::log_traces(config.crash_log_enabled);
     crash::abort_on_panic();
-    tell_of_start(&config, &given, made_dir);
+    log_start(&config, &given, made_dir);
     let log_is_file = config.path(&config.logfile).is_some();
     if detached.is_some() && !log_is_file {
         log::warn!("in the background without `logfile` there is no log");
@@ -141,7 +142,7 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
             log::error!("cannot leave the terminal: {error}");
         }
     });
-    // A server that did not start leaves the file of the one in its way alone.
+    // A server that did not start must not remove the file of one that runs.
     if let Some(path) = pidfile.filter(|_| is_ours)
         && let Err(error) = std::fs::remove_file(&path)
     {
@@ -156,16 +157,16 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     }
     log::error!("{text}");
     if log_is_file && !is_up {
-        // The person who started it looks here first.
+        // The error is shown on the terminal as well.
         eprintln!("{text}");
     }
     ExitCode::FAILURE
 }
 
-/// Logs from now on; what has a log file opened anew, if there is one.
+/// Starts logging. Returns how to reopen the log file, if there is one.
 fn start_log(config: &Config) -> std::io::Result<Option<Reopen>> {
     let mut builder = env_logger::Builder::new();
-    // Of others only what is wrong: they know no `loglevel`.
+    // Of libraries only warnings, since `loglevel` is not made for them.
     builder.filter_level(log::LevelFilter::Warn);
     builder.filter_module("kedis", log::LevelFilter::Trace);
     builder.format(|out, record| {
@@ -190,7 +191,7 @@ fn start_log(config: &Config) -> std::io::Result<Option<Reopen>> {
     Ok(reopen)
 }
 
-/// Redis' four levels, each a step finer than the log crate calls it.
+/// Maps Redis' four levels; each is one level finer in the log crate.
 fn filter(level: LogLevel) -> log::LevelFilter {
     match level {
         LogLevel::Debug => log::LevelFilter::Trace,

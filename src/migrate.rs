@@ -8,36 +8,35 @@
 //!                                     transaction with the position
 //! ```
 //!
-//! A tool attaches to the source as a replica of Redis does, also to a Kedis:
-//! the data set comes as an RDB file, what happens after it as commands with
-//! offsets. Commands of the stream are not repeatable, so the target itself
-//! holds the position up to which it has them: in the *marker*, a key that each
-//! transaction of the stream sets. A target that lost its last seconds has lost
-//! them from the marker too. Whatever dies, the tool asks the target where it
-//! is and the source to go on there; if the source can't, it copies anew. With
-//! `--resume` the marker also says how far a copy is, and what comes from the
-//! source goes through files, which outlive the tool; without, a copy that was
-//! not complete is done anew.
+//! A tool attaches to the source as a replica, as to a Redis also to a Kedis: the data
+//! set arrives as an RDB file, later changes as commands with offsets. The commands of
+//! the stream are not idempotent. The target therefore holds the position up to which it
+//! has applied them, in the *marker*, a key that each transaction of the stream sets. A
+//! target that lost its last seconds has lost the same seconds of the marker. After any
+//! failure the tool reads the position from the target and asks the source to continue
+//! there; if the source cannot, the tool copies again. With `--resume` the marker also
+//! holds the progress of a copy, and data from the source passes through files that
+//! outlive the tool; without it, an incomplete copy starts again.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | [`options`] | the flags |
-//! | [`peers`], [`survey`] | what the servers are, and what would not end well |
-//! | [`conn`], [`throttle`] | a connection, its speed |
+//! | [`peers`], [`survey`] | kinds and abilities of the servers; checks before a copy begins |
+//! | [`conn`], [`throttle`] | a connection and its rate limit |
 //! | [`psync`] | the source as a replica sees it |
 //! | [`aof`] | append-only files instead of a source |
-//! | [`scan`] | a source that gives no data set and no stream |
+//! | [`scan`] | copy from a source that refuses PSYNC, with SCAN and keyspace events |
 //! | [`mapping`] | which DBs and keys go where |
-//! | [`rewrite`] | what a command of the stream is at the target |
+//! | [`rewrite`] | translates a command of the stream for the target |
 //! | [`elements`] | values as commands |
-//! | [`copy`], [`lanes`] | the data set, over many connections |
+//! | [`copy`], [`lanes`] | the data set, over parallel connections |
 //! | [`follow`] | the stream |
-//! | [`spool`] | both in files, until the target has them |
-//! | [`checkpoint`] | marker and file |
-//! | [`job`] | all of it, from start to end, over broken connections |
-//! | [`values`], [`stream_reader`], [`piece`] | values read by commands |
+//! | [`spool`] | data set and stream in files until the target has them |
+//! | [`checkpoint`] | the marker and the file of `--resume` |
+//! | [`job`] | a whole migration, with reconnects |
+//! | [`values`], [`stream_reader`], [`piece`] | reading values with commands |
 //! | [`verify`] | compares both sides |
-//! | [`stats`], [`progress`] | figures, and who shows them |
+//! | [`stats`], [`progress`] | counters, and their display |
 
 mod aof;
 mod checkpoint;
@@ -76,7 +75,7 @@ use std::time::{Duration, Instant};
 /// A kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
-    /// Redis, Valkey, or another that speaks like them.
+    /// Redis, Valkey, or another server with the same protocol.
     Redis,
     /// Kedis.
     Kedis,
@@ -146,12 +145,12 @@ impl Tool {
     }
 }
 
-/// Between two attempts.
+/// Delay between two attempts.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long what is under way may take once the tool was told to stop.
+/// How long work in progress may still take after the tool was asked to stop.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Whether the tool was told to stop.
+/// Whether the tool has been asked to stop.
 #[derive(Debug, Clone, Default)]
 pub struct Stop {
     wanted: Arc<AtomicBool>,
@@ -159,7 +158,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// SIGINT and SIGTERM tell it; a second one ends the process at once.
+    /// Registers SIGINT and SIGTERM. A second signal ends the process at once.
     fn on_signals() -> std::io::Result<Stop> {
         use signal_hook::consts::{SIGINT, SIGTERM};
         let stop = Stop::default();
@@ -170,7 +169,8 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Whether it was, at the next convenient moment.
+    /// Whether the tool should stop at the next safe point. The first call that returns
+    /// true starts [`GRACE`].
     fn is_wanted(&self) -> bool {
         let wanted = self.wanted.load(Ordering::Relaxed);
         if wanted {
@@ -179,7 +179,7 @@ impl Stop {
         wanted
     }
 
-    /// At a convenient moment.
+    /// Fails if the tool should stop; for points where stopping loses nothing.
     fn check(&self) -> Result<()> {
         match self.is_wanted() {
             true => Err(Error::Stopped),
@@ -187,7 +187,7 @@ impl Stop {
         }
     }
 
-    /// At an inconvenient moment: only after [`GRACE`].
+    /// Fails once [`GRACE`] is over; for points where stopping interrupts work.
     fn check_now(&self) -> Result<()> {
         let is_over = |since: &Instant| since.elapsed() > GRACE;
         match self.is_wanted() && self.since.get().is_some_and(is_over) {
@@ -197,7 +197,7 @@ impl Stop {
     }
 }
 
-/// Sleeps, unless the tool is told to stop.
+/// Sleeps, or returns early when the tool is asked to stop.
 fn sleep(time: Duration, stop: &Stop) {
     let end = Instant::now() + time;
     while !stop.is_wanted() {

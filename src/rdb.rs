@@ -1,25 +1,24 @@
-//! Redis' RDB format, both ways: values, as DUMP payloads and RDB files hold
-//! them, and the payloads themselves. Pure code over bytes: nothing here
-//! knows keys in storage, commands or files.
+//! Redis' RDB format, in both directions: values as in DUMP payloads and RDB files, and
+//! the payloads themselves. Pure functions over bytes, without access to storage,
+//! commands or files.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`input`] | where bytes come from: a slice, or a stream with its checksum |
-//! | [`reader`] | lengths, strings, doubles: the words that everything is made of |
-//! | [`listpack`], [`ziplist`], [`zipmap`], [`intset`] | collections in one string |
+//! | [`input`] | sources of bytes: a slice, or a stream with its checksum |
+//! | [`reader`] | lengths, strings, doubles: the primitives of the format |
+//! | [`listpack`], [`ziplist`], [`zipmap`], [`intset`] | collections packed into one string |
 //! | [`decode`] | a value of any type and encoding, element by element |
 //! | [`encode`] | a value element by element, in the encodings of Redis 7.0 |
-//! | [`stream`] | streams, both ways |
-//! | [`file`] | RDB files, both ways |
-//! | [`append_only`] | which files an append-only log consists of |
+//! | [`stream`] | streams, in both directions |
+//! | [`file`] | RDB files, in both directions |
+//! | [`append_only`] | the files of an append-only log |
 //! | [`payload`] | version and checksum around a value: DUMP and RESTORE |
 //!
-//! What is read is never trusted. No buffer is sized by an announced count or
-//! length alone: memory grows with the bytes that are really there, and with
-//! the limit that the caller sets for one string. Counts, lengths, back
-//! references and sort orders that a packed collection states about itself are
-//! all compared with what it holds. Whether an element occurs twice is for the
-//! receiver of the elements to find out: it knows where they go.
+//! Input is not trusted. No buffer is sized by an announced count or length alone:
+//! memory grows with the bytes that are present, up to the caller's limit for one
+//! string. Counts, lengths, back references and sort orders in a packed collection are
+//! compared with its content. Repeated elements are not detected here; the receiver of
+//! the elements does that.
 //!
 //! To write a value: [`encode::Encoder`]. To read one: [`decode::kind_of`] its
 //! type, then [`decode::read_value`].
@@ -38,6 +37,7 @@ pub mod stream;
 pub mod ziplist;
 pub mod zipmap;
 
+use crate::base::time::UnixMs;
 use crate::encoding::stream::StreamId;
 
 #[cfg(test)]
@@ -45,16 +45,16 @@ mod tests;
 #[cfg(test)]
 pub(crate) use tests::{mutate, timed_hashes};
 
-/// The version that this build writes: that of Redis 7.0, which all later ones read.
+/// The version that is written: that of Redis 7.0, which all later versions can read.
 pub const VERSION_WRITTEN: u16 = 10;
 
-/// The highest version of Redis' own that this build reads: that of Redis 7.4.
+/// The highest version of Redis that can be read: that of Redis 7.4.
 pub const VERSION_READ: u16 = 12;
 
-/// The version of Valkey 9, whose numbers of types are its own from here on.
+/// The version of Valkey 9. From here on Valkey has type numbers of its own.
 pub const VERSION_VALKEY: u16 = 80;
 
-/// The numbers of types and encodings.
+/// The numbers of value types and encodings.
 pub mod kind {
     /// A string.
     pub const STRING: u8 = 0;
@@ -98,30 +98,30 @@ pub mod kind {
     pub const SET_LISTPACK: u8 = 20;
     /// A stream of Redis 7.2.
     pub const STREAM_LISTPACKS_3: u8 = 21;
-    /// A hash whose fields expire: of release candidates of Redis 7.4, or of Valkey 9.
+    /// A hash with field expiry, of release candidates of Redis 7.4, or of Valkey 9.
     pub const HASH_METADATA_PRE_GA: u8 = 22;
     /// The same, small.
     pub const HASH_LISTPACK_EX_PRE_GA: u8 = 23;
-    /// A hash whose fields expire, of Redis 7.4.
+    /// A hash with field expiry, of Redis 7.4.
     pub const HASH_METADATA: u8 = 24;
     /// The same, small.
     pub const HASH_LISTPACK_EX: u8 = 25;
 }
 
-/// Whose numbers of types a payload or file uses.
+/// Which type numbers a payload or file uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dialect {
-    /// Redis', and Valkey's up to 8.
+    /// Those of Redis, and of Valkey up to 8.
     #[default]
     Redis,
-    /// Valkey's from 9 on.
+    /// Those of Valkey from 9 on.
     Valkey,
 }
 
-/// A part of a value.
+/// An element or part of a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Element<'a> {
-    /// The whole of a string.
+    /// A whole string.
     String(&'a [u8]),
     /// The next item of a list.
     Item(&'a [u8]),
@@ -136,82 +136,82 @@ pub enum Element<'a> {
         /// Its value.
         value: &'a [u8],
         /// When the field expires, Unix ms; 0 for never.
-        expire_ms: u64,
+        expire_ms: UnixMs,
     },
     /// A part of a stream.
     Stream(StreamPart<'a>),
 }
 
-/// A part of a stream. They come in the order in which they stand here, those of
-/// a group together, and those of a consumer.
+/// A part of a stream. The parts come in the order of the variants; those of a group are
+/// together, and so are those of a consumer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum StreamPart<'a> {
-    /// An entry; ids rise.
+    /// An entry; ids increase.
     Entry {
         /// Its id.
         id: StreamId,
         /// Its fields and values, packed ([`crate::encoding::packed`]).
         fields: &'a [u8],
     },
-    /// What is known of the stream; all entries were before it.
+    /// The state of the stream; comes after all entries.
     State(StreamState),
     /// A group.
     Group {
         /// Its name.
         name: &'a [u8],
-        /// The last entry that was delivered.
+        /// The last delivered entry.
         last: StreamId,
-        /// How many entries lie behind it ([`crate::encoding::stream::UNKNOWN`]:
-        /// nobody knows); `None` where that is not said.
+        /// The number of entries read ([`crate::encoding::stream::UNKNOWN`] if unknown);
+        /// `None` in versions without this field.
         read: Option<i64>,
-        /// Pending entries, which follow.
+        /// The number of pending entries, which follow.
         pending: u64,
     },
-    /// An entry that a consumer of the group has and has not acknowledged.
+    /// A pending entry: delivered to a consumer of the group and not acknowledged.
     Pending {
         /// Its id.
         id: StreamId,
         /// When it was last delivered, Unix ms.
         delivered_ms: i64,
-        /// How often.
+        /// The number of deliveries.
         deliveries: u64,
     },
-    /// How many consumers of the group follow.
+    /// The number of consumers of the group, which follow.
     Consumers(u64),
     /// A consumer.
     Consumer {
         /// Its name.
         name: &'a [u8],
-        /// When it was last there, Unix ms.
+        /// When it was last seen, Unix ms.
         seen_ms: i64,
-        /// When it was last given something, Unix ms.
+        /// When it last received an entry, Unix ms.
         active_ms: i64,
-        /// Pending entries that are its own, whose ids follow.
+        /// The number of its pending entries, whose ids follow.
         pending: u64,
     },
     /// A pending entry of the consumer.
     Owned(StreamId),
 }
 
-/// What is known of a stream besides its entries; see [`crate::encoding::stream`].
+/// The state of a stream besides its entries; see [`crate::encoding::stream`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamState {
-    /// Entries.
+    /// The number of entries.
     pub length: u64,
     /// The id of the first entry; zero if there is none.
     pub first: StreamId,
-    /// The highest id that was ever given.
+    /// The highest id that was ever used.
     pub last: StreamId,
-    /// The highest id that was deleted by itself.
+    /// The highest id that was deleted with XDEL.
     pub deleted: StreamId,
-    /// Entries that were ever added.
+    /// The number of entries that were ever added.
     pub added: u64,
-    /// Groups, which follow.
+    /// The number of groups, which follow.
     pub groups: u64,
 }
 
 impl Element<'_> {
-    /// Bytes of what it names.
+    /// Bytes of the element's content.
     pub fn bytes(&self) -> usize {
         match self {
             Element::String(bytes) | Element::Item(bytes) | Element::Member(bytes) => bytes.len(),
@@ -228,18 +228,18 @@ impl Element<'_> {
     }
 }
 
-/// Fields of hashes that came with a time of their own to where such times are
-/// not kept. All who take values say so in the same words.
+/// Counts of hash fields whose expiry was dropped. All readers of values report them
+/// with the same text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FieldTimes {
     /// Hashes that have such fields.
     pub hashes: u64,
-    /// Such fields, those that were left out included.
+    /// Such fields, including expired ones that were left out.
     pub fields: u64,
 }
 
 impl FieldTimes {
-    /// Counts a hash with that many such fields.
+    /// Counts a hash with this many such fields.
     pub fn count_hash(&mut self, fields: u64) {
         self.hashes += u64::from(fields > 0);
         self.fields += fields;
@@ -247,9 +247,8 @@ impl FieldTimes {
 }
 
 impl FieldTimes {
-    /// What is said of them, where those past their time were left out, or where they were
-    /// `all_taken`.
-    pub fn told(&self, all_taken: bool) -> String {
+    /// The text of a report. `all_taken`: expired fields were kept, too.
+    pub fn describe(&self, all_taken: bool) -> String {
         let FieldTimes { hashes, fields } = self;
         let rest = match all_taken {
             true => "they do not expire",
@@ -263,33 +262,33 @@ impl FieldTimes {
 
 impl std::fmt::Display for FieldTimes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.told(false))
+        f.write_str(&self.describe(false))
     }
 }
 
-/// Why something cannot be read.
+/// Why data cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not what it should be.
+    /// The data are invalid.
     #[error("corrupt RDB data: {0}")]
     Corrupt(&'static str),
-    /// A collection without elements, which is no value.
+    /// A collection without elements, which is not a value.
     #[error("an empty collection")]
     Empty,
-    /// A string longer than the caller allows.
+    /// A string longer than the caller's limit.
     #[error("a string of {0} bytes is too long")]
     TooLong(u64),
-    /// A type that this build knows of but does not have.
+    /// A type that is known but not supported.
     #[error("{0} are not supported")]
     Unsupported(&'static str),
-    /// A payload whose version is newer than this build or whose checksum is
-    /// wrong, or a file whose checksum is.
+    /// A payload with a newer version or a wrong checksum, or a file with a wrong
+    /// checksum.
     #[error("version or checksum are wrong")]
     Envelope,
-    /// A file of a version that this build does not read.
+    /// A file of an unknown version.
     #[error("RDB files of version {0} are not known here")]
     Version(u16),
-    /// The source failed.
+    /// Reading from the source failed.
     #[error(transparent)]
     Io(#[from] std::io::Error),
 }

@@ -2,17 +2,17 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | [`wire`] | what goes over a link |
-//! | [`feeder`] | one thread per replica: data set and stream |
-//! | `feeder/redis` | the same in Redis' dialect |
-//! | `databases` | how many DBs such a replica has |
-//! | [`turns`] | how many data sets are sent at once |
-//! | [`failover`] | hands over to a replica |
+//! | [`wire`] | protocol between master and replica |
+//! | [`feeder`] | one thread per replica: sends data set and stream |
+//! | `feeder/redis` | the same in the Redis dialect |
+//! | `databases` | number of DBs of a Redis replica |
+//! | [`turns`] | limits how many data sets are sent at once |
+//! | [`failover`] | hands the master role to a replica |
 //! | [`link`] | one thread that follows the master, if there is one |
-//! | `link/redis` | what is different if that is a Redis |
-//! | `link/peer` | the master's end of the connection |
+//! | `link/redis` | following a Redis master |
+//! | `link/peer` | the connection to the master |
 //!
-//! What others see of it, and what commands want of it, is in
+//! The state that other threads and commands read and change is in
 //! [`crate::state::replication`].
 //!
 //! The states of a link:
@@ -40,7 +40,7 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Starts the link, and feeders as replicas come.
+    /// Starts the link thread; starts a feeder for each replica that connects.
     pub fn start(server: &Arc<Server>) -> io::Result<Threads> {
         let feeders = Arc::<Mutex<Vec<JoinHandle<()>>>>::default();
         let (list, shared) = (feeders.clone(), Arc::downgrade(server));
@@ -59,7 +59,7 @@ impl Threads {
             match started {
                 Ok(feeder) => list.push(feeder),
                 Err(error) => {
-                    log::error!("no thread to feed replica {}: {error}", client.0);
+                    log::error!("cannot start a thread for replica {}: {error}", client.0);
                     server.clients.remove(client);
                 }
             }
@@ -75,13 +75,13 @@ impl Threads {
         })
     }
 
-    /// Stops them and waits for that.
+    /// Stops all threads and waits for their end.
     pub fn stop(self) {
         self.server.replication.stop();
         let feeders = std::mem::take(&mut *self.feeders.lock());
         for thread in feeders.into_iter().chain([self.link]) {
             if thread.join().is_err() {
-                log::error!("a replication thread had panicked");
+                log::error!("a replication thread panicked");
             }
         }
     }

@@ -1,9 +1,8 @@
-//! The Redis serialization protocol, both versions: requests in, replies out,
-//! and for tools, tests and replication requests out and replies in.
+//! The Redis serialization protocol, versions 2 and 3: for the server, parsing of requests and
+//! writing of replies; for tools, tests and replication, the reverse.
 //!
-//! Knows bytes only: no command, no socket, no storage. Whatever a peer sends
-//! ends in a value or an error, never in a panic, and memory grows only with
-//! the bytes received.
+//! Works on bytes only: no commands, no sockets, no storage. Any input ends in a value or an
+//! error, never in a panic, and memory grows only with the bytes received.
 
 pub mod decode;
 pub mod encode;

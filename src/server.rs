@@ -1,13 +1,14 @@
 //! Start and stop of a server.
 //!
-//! Start: database, listening sockets, IO threads, background threads; the
-//! main thread then accepts until it is told to stop. While `--load-rdb` loads, clients
-//! are accepted and told so; the background threads start when it is done. A database
-//! that is opened after a crash replays a bounded log, in seconds: until then there is
-//! nothing to ask, and nobody is accepted. The service manager hears of either. Stop: writes are held back
-//! until replicas have all that was written, for `shutdown-timeout` seconds at
-//! most; the sockets close, the IO threads commit and send what they have, the
-//! background threads end, the database is flushed, so that the next start has
+//! Start: database, listening sockets, IO threads, background threads; then the main thread
+//! accepts connections until the stop. While `--load-rdb` loads, clients are accepted and get
+//! `LOADING`; the background threads start after the load. Opening a database after a crash
+//! replays a bounded log, which takes seconds; no client is accepted meanwhile. The service
+//! manager is notified of both.
+//!
+//! Stop: writes are held back until the replicas have everything, for at most
+//! `shutdown-timeout` seconds. Then the sockets close, the IO threads commit and send what they
+//! have, the background threads end, and the database is flushed, so that the next start has
 //! nothing to replay.
 
 mod signals;
@@ -43,42 +44,42 @@ use std::time::{Duration, Instant};
 const WAKE: Token = Token(usize::MAX);
 /// How often the main thread's cron runs.
 const CRON: Duration = Duration::from_secs(1);
-/// How often a stop that waits for replicas looks how far they are.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often a stop that waits for replicas checks their offsets.
+const CHECK_EVERY: Duration = Duration::from_millis(20);
 
-/// Why a server does not start, or ended badly.
+/// Why a server does not start, or does not stop cleanly.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The database.
+    /// The database cannot be opened, or fails.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// It has stopped, but the disk may lack what was written last.
+    /// The server has stopped, but the last writes may not be on disk.
     #[error("its last flush failed: {0}")]
     LastFlush(StorageError),
-    /// What is loaded at the start.
+    /// The data cannot be loaded at the start.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The network.
+    /// The server cannot listen.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The configuration asks for what cannot be.
+    /// The configuration is not possible.
     #[error("{reason}")]
     Config {
         /// The parameter.
         parameter: &'static str,
-        /// The word that its line begins with, where it may stand on several.
+        /// The first word of its line, for a parameter that may have several lines.
         word: Option<String>,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The system.
+    /// The operating system reports an error.
     #[error("{0}")]
     Io(#[from] io::Error),
 }
 
 impl ServerError {
-    /// The parameter that is to blame, and the first word of its line if it may stand
-    /// on several.
+    /// The parameter that causes the error, and the first word of its line if it may have
+    /// several.
     pub fn parameter(&self) -> Option<(&'static str, Option<&str>)> {
         match self {
             ServerError::Config {
@@ -90,12 +91,12 @@ impl ServerError {
     }
 }
 
-/// Runs a server until SIGTERM, SIGINT or SHUTDOWN, or does what else is asked for in
-/// `given`. `ready` is told the shared state once all is up.
+/// Runs a server until SIGTERM, SIGINT or SHUTDOWN, or repairs the database if `given` says so.
+/// `ready` is called with the shared state once the server accepts commands.
 ///
 /// # Errors
-/// The configuration asks for what cannot be, the database cannot be opened, an address
-/// cannot be bound, a thread cannot be started, the last flush fails.
+/// The configuration is not possible, the database cannot be opened, an address cannot be
+/// bound, a thread cannot be started, the last flush fails.
 pub fn run(
     mut config: Config,
     given: &Given,
@@ -103,8 +104,8 @@ pub fn run(
 ) -> Result<(), ServerError> {
     let started = Instant::now();
     check(&config)?;
-    // The database's lock comes before the sockets: who does not get it must not touch the
-    // sockets of the server that has it.
+    // The database's lock comes before the sockets: a second server on the same data must not
+    // touch the sockets of the first.
     let shares = descriptors::claim(&mut config).map_err(io::Error::other)?;
     let wanted = StorageConfig {
         accept_data_loss: given.accept_data_loss,
@@ -127,7 +128,7 @@ pub fn run(
     let poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
     let signals = Signals::watch(&waker)?;
-    let moves = take_moves(&server, waker.clone());
+    let rebinds = accept_rebinds(&server, waker.clone());
     let threads = start_io_threads(&server, io_threads, waker.clone())?;
     listeners.register(poll.registry())?;
     let mut main = Main {
@@ -135,7 +136,7 @@ pub fn run(
         poll,
         listeners,
         signals,
-        moves,
+        rebinds,
         supervisor,
         watchdog_period: supervisor.watchdog_period(),
         events: Events::with_capacity(64),
@@ -171,7 +172,7 @@ pub fn run(
     main.stop(threads, Some((jobs, links)))
 }
 
-/// What the threads of the server share.
+/// Makes the state that all threads share.
 fn share(
     engine: Arc<Engine>,
     config: Config,
@@ -190,19 +191,19 @@ fn share(
     Ok(Arc::new(server))
 }
 
-/// What is written from here on is this server's own history, or its master's.
+/// Decides which history new writes belong to.
 fn begin_history(engine: &Engine, config: &Config) {
     engine.set_fsync_each(config.appendfsync == AppendFsync::Always);
-    // Whatever else may have a copy of this data, or of more than this: what is written
-    // from here on is this server's own history. Rows of a Kedis master are not.
+    // Other servers may have copies of this data, or of more: new writes begin a history of
+    // this server's own. Rows of a Kedis master do not.
     engine.begin_history_on_write();
     if config.replicaof.is_some() {
-        // Nobody writes yet, so no commit is under way.
+        // There are no clients yet, so no commit runs.
         engine.begin_following();
     }
 }
 
-/// Repairs the database, and says what is lost.
+/// Repairs the database and logs what is lost.
 fn repair(config: &StorageConfig) -> Result<(), ServerError> {
     let lost = storage::repair(config).map_err(cannot_open)?;
     for what in &lost {
@@ -215,7 +216,7 @@ fn repair(config: &StorageConfig) -> Result<(), ServerError> {
     Ok(())
 }
 
-/// Says what the configuration has to do with it.
+/// Names the parameter for an error of the storage.
 fn cannot_open(error: StorageError) -> ServerError {
     let parameter = match error {
         StorageError::TooFewDbs { .. } => "databases",
@@ -228,7 +229,7 @@ fn cannot_open(error: StorageError) -> ServerError {
     }
 }
 
-/// Refuses what each directive alone does not show to be wrong.
+/// Refuses combinations of parameters that are valid one by one.
 fn check(config: &Config) -> Result<(), ServerError> {
     names::check_renames(config).map_err(|(name, reason)| ServerError::Config {
         parameter: "rename-command",
@@ -240,7 +241,8 @@ fn check(config: &Config) -> Result<(), ServerError> {
         true if !config.aclfile.as_os_str().is_empty() => "aclfile",
         true => return Ok(()),
     };
-    // The operator counts on it: without it the server would be open to everybody.
+    // Operators who configure ACL users rely on them: without ACLs the server would be open to
+    // everyone.
     let reason = "there are no ACL users: remove `user` and `aclfile`, or set `requirepass`";
     Err(ServerError::Config {
         parameter,
@@ -255,22 +257,22 @@ struct Main {
     poll: Poll,
     listeners: Listeners,
     signals: Signals,
-    moves: Receiver<Move>,
+    rebinds: Receiver<Rebind>,
     supervisor: Supervisor,
-    /// How often it wants to hear that the server lives, if it does.
+    /// How often the service manager expects a sign of life, if it does.
     watchdog_period: Option<Duration>,
     events: Events,
-    /// Listening sockets where more clients may wait.
+    /// Listening sockets with more clients in their queues.
     again: Vec<Token>,
     last_cron: Instant,
-    /// When the service manager last heard that the server lives.
+    /// When the last sign of life was sent to the service manager.
     last_alive: Instant,
     leave: Leave,
 }
 
 impl Main {
-    /// Accepts what waits, and does what else is asked for; says whether it is time to
-    /// stop.
+    /// Waits for events, accepts connections and runs what is due. Returns whether it is time
+    /// to stop.
     fn turn(&mut self) -> io::Result<bool> {
         let timeout = self.timeout();
         match self.poll.poll(&mut self.events, Some(timeout)) {
@@ -284,9 +286,9 @@ impl Main {
         if self.signals.take_hang_up() {
             self.reload();
         }
-        for (config, answer) in self.moves.try_iter() {
+        for (config, answer) in self.rebinds.try_iter() {
             let done = self.listeners.rebind(&config, self.poll.registry());
-            // The thread that asked does not wait any more.
+            // The requesting thread may have stopped waiting.
             let _ = answer.send(done.map_err(io::Error::other));
         }
         let ready = self.events.iter().map(|event| event.token());
@@ -299,8 +301,8 @@ impl Main {
         if self.last_cron.elapsed() >= CRON {
             self.last_cron = Instant::now();
             cron(&self.server);
-            // A connection that was left in the queue for lack of descriptors
-            // causes no second event.
+            // A connection that was left in the queue for lack of descriptors raises no second
+            // event.
             self.again = self.listeners.tokens();
         }
         if let Some(period) = self.watchdog_period
@@ -312,13 +314,13 @@ impl Main {
         Ok(false)
     }
 
-    /// How long to wait for something to do.
+    /// The timeout of the next poll.
     fn timeout(&self) -> Duration {
         if !self.again.is_empty() {
             return Duration::ZERO;
         }
         if self.leave.deadline.is_some() {
-            return LOOK_EVERY;
+            return CHECK_EVERY;
         }
         let cron = CRON.saturating_sub(self.last_cron.elapsed());
         let alive = self.watchdog_period;
@@ -326,7 +328,7 @@ impl Main {
         alive.map_or(cron, |alive| alive.min(cron))
     }
 
-    /// Loads a file while clients are told so; `false`: the server is to stop before.
+    /// Loads a file while clients get `LOADING`. `false`: the server is to stop before the end.
     fn load(&mut self, path: &Path, waker: &Arc<Waker>) -> Result<bool, ServerError> {
         let (sender, done) = bounded(1);
         let (server, path, waker) = (self.server.clone(), path.to_owned(), waker.clone());
@@ -334,13 +336,13 @@ impl Main {
             .name("load".into())
             .stack_size(jobs::SCRIPT_STACK);
         let loader = thread.spawn(move || {
-            // The main thread waits for it.
+            // The main thread waits for this message.
             let _ = sender.send(jobs::load(&server, &path));
             if let Err(error) = waker.wake() {
                 log::error!("cannot wake the main thread: {error}");
             }
         })?;
-        let mut told = None::<Instant>;
+        let mut reported = None::<Instant>;
         let loaded = loop {
             if let Ok(loaded) = done.try_recv() {
                 break loaded;
@@ -348,14 +350,14 @@ impl Main {
             if self.turn()? {
                 self.server.loading.cancel();
             }
-            if told.is_none_or(|told| told.elapsed() >= CRON) {
-                told = Some(Instant::now());
+            if reported.is_none_or(|reported| reported.elapsed() >= CRON) {
+                reported = Some(Instant::now());
                 let percent = self.server.loading.progress().map_or(0.0, |at| at.percent);
                 self.supervisor.wait(&format!("Loading: {percent:.1} %"));
             }
         };
         if loader.join().is_err() {
-            log::error!("the thread that loads had panicked");
+            log::error!("the load thread panicked");
         }
         match loaded {
             Ok(()) => {}
@@ -369,16 +371,16 @@ impl Main {
         Ok(true)
     }
 
-    /// What a SIGHUP asks for.
+    /// Handles SIGHUP.
     fn reload(&self) {
-        // Until it is ready it cannot be ready again.
-        let tells = !self.server.loading.is_on();
-        if tells {
+        // Systemd expects `READY` after the load, not before.
+        let notifies = !self.server.loading.is_on();
+        if notifies {
             self.supervisor.reloading();
         }
         self.server.reload();
-        log::info!("SIGHUP: the log file, if there is one, is opened anew");
-        if tells && self.supervisor == Supervisor::Systemd {
+        log::info!("SIGHUP: the log file, if any, is reopened");
+        if notifies && self.supervisor == Supervisor::Systemd {
             self.supervisor.ready(self.ready_status());
         }
     }
@@ -390,7 +392,7 @@ impl Main {
         }
     }
 
-    /// Stops the server; without jobs it has loaded only.
+    /// Stops the server. `jobs` is `None` while it loads.
     fn stop(
         mut self,
         threads: Vec<(Mailbox, JoinHandle<()>)>,
@@ -404,13 +406,13 @@ impl Main {
     }
 }
 
-/// When and how the server stops.
+/// The state of a stop.
 #[derive(Debug)]
 struct Leave {
     how: Shutdown,
-    /// Until when replicas are waited for, once it is to stop.
+    /// Until when the stop waits for replicas.
     deadline: Option<Instant>,
-    /// A signal was heeded.
+    /// Whether the stop was requested by a signal that was handled already.
     signalled: bool,
 }
 
@@ -428,7 +430,7 @@ impl Default for Leave {
 }
 
 impl Leave {
-    /// Whether it is to stop, and has nobody to wait for.
+    /// Whether the stop is requested and replicas need not be waited for.
     fn is_time(&mut self, server: &Server, signals: &Signals) -> bool {
         if !self.signalled
             && let Some(how) = signals.stop_wanted(&server.config.load())
@@ -438,7 +440,7 @@ impl Leave {
         }
         let Some(how) = server.shutdown_request() else {
             if self.deadline.take().is_some() {
-                log::info!("the server does not stop: that was taken back");
+                log::info!("the stop is cancelled");
                 signals.forget_stop();
                 self.signalled = false;
                 server.pause_for_shutdown(false);
@@ -455,21 +457,21 @@ impl Leave {
         how.now || Instant::now() >= deadline || lagging(server) == 0
     }
 
-    /// Waits for replicas to have what was committed last; nobody writes any more.
+    /// Waits for replicas to receive the last commits; no client can write any more.
     fn wait_for_replicas(&self, server: &Server) {
         let until = self.deadline.filter(|_| !self.how.now);
         let mut left = lagging(server);
         while left > 0 && until.is_some_and(|until| Instant::now() < until) {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(CHECK_EVERY);
             left = lagging(server);
         }
         if left > 0 {
-            log::warn!("{left} replicas lack a part of what was written");
+            log::warn!("{left} replicas lack the last writes");
         }
     }
 }
 
-/// How many replicas of this master lack something.
+/// How many replicas of this master are behind.
 fn lagging(server: &Server) -> usize {
     match server.replication.is_replica() {
         true => 0,
@@ -480,29 +482,29 @@ fn lagging(server: &Server) -> usize {
     }
 }
 
-/// A request to listen elsewhere, and where its outcome goes.
-type Move = (Config, Sender<io::Result<()>>);
+/// Other addresses to listen on, and the channel for the result.
+type Rebind = (Config, Sender<io::Result<()>>);
 
-/// How long a request to listen elsewhere waits for the main thread.
-const MOVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a CONFIG SET of addresses waits for the main thread.
+const REBIND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Lets commands ask for the main thread to listen elsewhere.
-fn take_moves(server: &Server, waker: Arc<Waker>) -> Receiver<Move> {
-    let (sender, moves) = bounded::<Move>(1);
+/// Lets CONFIG SET ask the main thread to listen on other addresses.
+fn accept_rebinds(server: &Server, waker: Arc<Waker>) -> Receiver<Rebind> {
+    let (sender, rebinds) = bounded::<Rebind>(1);
     server.on_listen(Box::new(move |config| {
         let (answer, answered) = bounded(1);
         sender
-            .send_timeout((config.clone(), answer), MOVE_TIMEOUT)
+            .send_timeout((config.clone(), answer), REBIND_TIMEOUT)
             .map_err(io::Error::other)?;
         waker.wake()?;
         answered
-            .recv_timeout(MOVE_TIMEOUT)
+            .recv_timeout(REBIND_TIMEOUT)
             .map_err(io::Error::other)?
     }));
-    moves
+    rebinds
 }
 
-/// Once a second; nothing of it waits for the disk, as nobody can connect meanwhile.
+/// Runs once a second. Must not wait for the disk, as no client can connect meanwhile.
 fn cron(server: &Server) {
     server.sample();
     let stats = &server.stats;
@@ -572,9 +574,9 @@ fn stop(
     if leave.how.save
         && let Err(error) = server.engine.flush_memtables()
     {
-        log::warn!("the next start replays the write-ahead log, which has everything: {error}");
+        log::warn!("the next start replays the write-ahead log, which is complete: {error}");
     }
-    log::info!("all is on disk, bye");
+    log::info!("all data is on disk, bye");
     Ok(())
 }
 
@@ -628,7 +630,7 @@ fn keys(server: &Server) -> u64 {
     keyspaces.iter().map(|(_, ks)| ks.counts().keys).sum()
 }
 
-/// When the server was started, for INFO.
+/// Seconds since the start, for INFO.
 pub fn uptime_s(server: &Server) -> u64 {
-    clock::unix_ms().saturating_sub(server.started_ms) / 1000
+    clock::unix_ms().since(server.started_ms) / 1000
 }

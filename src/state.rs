@@ -1,38 +1,38 @@
-//! What all threads of a server share ([`Server`]), and what one client is.
+//! The state that all threads of a server share ([`Server`]), and the state of one client.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`config`] | the configuration |
 //! | [`session`] | one client, as commands see it |
-//! | [`clients`] | all clients, as other threads may see them |
+//! | [`clients`] | all clients, as other threads see them |
 //! | [`request`] | a request that is kept for later |
 //! | [`waiters`] | clients that wait for a key |
 //! | [`watch`] | which clients watch which keys |
 //! | [`mailbox`] | messages between threads |
-//! | [`delivery`] | what is on its way to clients that did not ask for it |
-//! | [`tracking`] | who may hold a copy of which key |
-//! | [`subscriptions`] | what one client is subscribed to |
-//! | [`pubsub`] | who is subscribed to what, and what is published |
+//! | [`delivery`] | queues of messages to clients |
+//! | [`tracking`] | which clients may have cached which keys |
+//! | [`subscriptions`] | the subscriptions of one client |
+//! | [`pubsub`] | all subscriptions, and published messages |
 //! | [`stats`] | counters, per command and overall |
 //! | [`slowlog`] | commands that took long |
-//! | [`access`] | when keys were used last |
-//! | [`latency`] | events that took very long, over time |
-//! | [`rates`] | how fast counters grow |
+//! | [`access`] | times and frequencies of accesses to keys |
+//! | [`latency`] | slow events over time |
+//! | [`rates`] | rates at which counters grow |
 //! | [`memory`] | the process' memory |
-//! | [`descriptors`] | who gets the file descriptors that there are |
-//! | [`process`] | what the system says about the process |
-//! | [`replication`] | the master that is followed, the replicas that are fed |
+//! | [`descriptors`] | division of the file descriptors |
+//! | [`process`] | what the operating system reports about the process |
+//! | [`replication`] | the master of this server, and its replicas |
 //! | [`scripts`] | scripts and functions |
 //! | [`loading`] | a load of data at the start |
-//! | [`workers`] | scripts that take long, and where they run |
-//! | [`saves`] | SAVE and BGSAVE as they stand |
-//! | [`migrations`] | MIGRATE: what waits to be moved, and which keys are on their way |
-//! | [`cursors`] | places at which SCAN has stopped |
+//! | [`workers`] | slow requests, and the threads on which they run |
+//! | [`saves`] | state of SAVE and BGSAVE |
+//! | [`migrations`] | MIGRATE: the queue, and the keys that are being moved |
+//! | [`cursors`] | cursors of SCAN |
 //! | [`client_memory`] | how much memory clients take |
 //! | [`eviction`] | closing clients when all take too much memory |
 //!
-//! State does not know how connections are served or commands are run: a
-//! command that acts on what lies above leaves a request here.
+//! State knows neither how connections are served nor how commands run: a command that acts on
+//! a layer above leaves a request here.
 
 pub mod access;
 mod budget;
@@ -70,6 +70,7 @@ pub use clients::{ClientInfo, Clients};
 pub use mailbox::{Mailbox, Message};
 pub use session::Session;
 
+use crate::base::time::UnixMs;
 use crate::storage::Engine;
 use crate::storage::engine::listeners::Change;
 use crate::sys::clock;
@@ -109,11 +110,11 @@ pub enum PauseMode {
     All,
 }
 
-/// CLIENT PAUSE as it stands.
+/// A CLIENT PAUSE.
 #[derive(Debug, Clone, Copy)]
 pub struct Pause {
     /// Until when, Unix ms.
-    pub until_ms: u64,
+    pub until_ms: UnixMs,
     /// What it holds back.
     pub mode: PauseMode,
 }
@@ -121,9 +122,9 @@ pub struct Pause {
 /// All reasons to hold clients back.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pauses {
-    /// CLIENT PAUSE.
+    /// A CLIENT PAUSE in force.
     client: Option<Pause>,
-    /// A failover waits for a replica to have everything.
+    /// A failover waits until a replica has all writes.
     failover: bool,
     /// A shutdown waits for all replicas.
     shutdown: bool,
@@ -138,45 +139,45 @@ pub struct Shutdown {
     pub now: bool,
 }
 
-/// A request to stop, and who waits for that.
+/// A request to stop, and the clients that wait for it.
 #[derive(Debug, Default)]
 struct Stopping {
     how: Option<Shutdown>,
     askers: Vec<ClientId>,
 }
 
-/// What all threads of a server share.
+/// The state that all threads of a server share.
 pub struct Server {
     /// The data.
     pub engine: Arc<Engine>,
     /// The configuration.
     pub config: SharedConfig,
-    /// The file it was read from.
+    /// The file that the configuration was read from, if any.
     pub config_file: Option<PathBuf>,
     /// All clients.
     pub clients: Clients,
-    /// Which clients are subscribed to what.
+    /// Subscriptions and published messages.
     pub pubsub: PubSub,
-    /// Which clients may hold copies of which keys.
+    /// Which clients may have cached which keys.
     pub tracking: Tracking,
     /// Counters.
     pub stats: Stats,
     /// Scripts and functions.
     pub scripts: Scripts,
-    /// The threads for scripts that take long.
+    /// The threads for slow requests.
     pub workers: Workers,
     /// A load of data at the start.
     pub loading: Loading,
     /// Slow commands.
     pub slowlog: SlowLog,
-    /// When keys were used last.
+    /// Times and frequencies of accesses to keys.
     pub accesses: Accesses,
     /// SCAN iterations.
     pub cursors: Cursors,
     /// 40 hexadecimal digits, new at every start.
     pub run_id: String,
     /// When the server started, Unix ms.
-    pub started_ms: u64,
+    pub started_ms: UnixMs,
     /// SAVE and BGSAVE.
     pub saves: Arc<Saves>,
     /// Whether BGREWRITEAOF runs: a full compaction.
@@ -191,43 +192,43 @@ pub struct Server {
     pub latency: Latency,
     /// Memory of the process.
     pub memory: MemoryProbe,
-    /// How fast counters grow.
+    /// Rates at which counters grow.
     pub rates: Rates,
-    /// The master that is followed, the replicas that are fed.
+    /// The master of this server, and its replicas.
     pub replication: Replication,
-    /// Whether keys expire by the expire thread (DEBUG SET-ACTIVE-EXPIRE).
+    /// Whether the expire thread deletes expired keys (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
-    /// Whether scripts may run commands that are not for scripts (DEBUG).
+    /// Whether scripts may run commands that are not allowed in scripts (DEBUG).
     pub allow_denied: AtomicBool,
-    /// Whether RESTORE takes payloads whose checksum is wrong (DEBUG).
+    /// Whether RESTORE accepts payloads with a wrong checksum (DEBUG).
     pub skip_checksums: AtomicBool,
     /// The ports that the server listens on, for INFO.
     pub port: AtomicU64,
     /// File descriptors that are not for clients.
     pub reserved_descriptors: AtomicU64,
-    /// IO threads.
+    /// The mailboxes of the IO threads.
     mailboxes: OnceLock<Vec<Mailbox>>,
     /// Wakes the main thread.
     main_waker: OnceLock<Arc<mio::Waker>>,
     pauses: RwLock<Pauses>,
     paused: AtomicBool,
-    /// Until when all IO threads stand still, in monotonic µs (DEBUG SLEEP).
+    /// Until when all IO threads sleep, in monotonic µs (DEBUG SLEEP).
     stalled_until_us: AtomicU64,
     /// IO threads that have ended their last tick.
     ended_threads: (Mutex<usize>, Condvar),
-    /// When clients were last chosen to be closed for their memory, in monotonic µs.
+    /// When clients were last evicted for their memory, in monotonic µs.
     pub(super) clients_chosen_us: AtomicU64,
-    /// What clients took when it was last looked how large the process is.
+    /// Memory of the clients when the size of the process was last checked, in bytes.
     pub(super) client_memory_seen: AtomicU64,
-    /// Whether a thread keeps the process to its budget.
+    /// Whether a thread enforces the memory budget of the process.
     pub keeps_to_budget: AtomicBool,
-    /// Since when the process has no memory for a long request, in monotonic µs; 0: it has.
+    /// Since when there is no memory for a long request, in monotonic µs; 0: there is.
     pub(super) no_memory_since_us: AtomicU64,
-    /// When memory that nothing uses was last given back, in monotonic µs.
+    /// When unused pages were last returned to the system, in monotonic µs.
     pub(super) gave_back_us: AtomicU64,
-    /// What clients take.
+    /// Memory of clients.
     pub client_memory: ClientMemory,
-    /// How much what waits for replicas does.
+    /// Memory of messages that are queued for replicas.
     pub replica_memory: ClientMemory,
     shutdown: Mutex<Stopping>,
     log_level: OnceLock<Box<dyn Fn(config::LogLevel) + Send + Sync>>,
@@ -235,7 +236,7 @@ pub struct Server {
     listen: OnceLock<Box<Listen>>,
 }
 
-/// How to listen where a configuration says instead of where it was until now.
+/// Changes the addresses to listen on to those of a configuration.
 type Listen = dyn Fn(&Config) -> std::io::Result<()> + Send + Sync;
 
 impl Server {
@@ -306,7 +307,7 @@ impl Server {
         }
     }
 
-    /// Tells the server its IO threads; once.
+    /// Registers the IO threads; once.
     pub fn set_threads(&self, mailboxes: Vec<Mailbox>, main_waker: Arc<mio::Waker>) {
         let _ = self.mailboxes.set(mailboxes);
         let _ = self.main_waker.set(main_waker);
@@ -317,9 +318,9 @@ impl Server {
         self.mailboxes.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Sends a message to the thread that owns a client. A client whose thread
-    /// is swamped misses it, but for [`Message::Kill`], which also sets a flag
-    /// that the thread looks at.
+    /// Sends a message to the thread that owns a client. If the mailbox of that thread is full,
+    /// the message is dropped, except for [`Message::Kill`], which also sets a flag that the
+    /// thread checks.
     pub fn post(&self, client: ClientId, message: Message) -> bool {
         let Some(info) = self.clients.get(client) else {
             return false;
@@ -332,8 +333,8 @@ impl Server {
             .is_some_and(|mailbox| mailbox.try_send(message).is_ok())
     }
 
-    /// Queues deliveries for clients of one IO thread; `own` if that is the thread
-    /// that calls. Clients with too much in the queue are closed.
+    /// Queues messages for clients of one IO thread; `own`: it is the calling one. Clients with
+    /// too many queued bytes are disconnected.
     pub fn deliver(&self, thread: usize, batch: Vec<Delivery>, own: bool) {
         let Some(mailbox) = self.mailboxes().get(thread) else {
             return;
@@ -343,28 +344,28 @@ impl Server {
         for client in mailbox.deliver(batch, limit, own) {
             let info = self.clients.get(client);
             if info.is_some_and(|info| !info.kill.swap(true, Ordering::AcqRel)) {
-                log::warn!("client {}: too slow for what it asked to see", client.0);
+                log::warn!("client {}: reads its messages too slowly", client.0);
                 self.stats.output_limit_disconnections.add(1);
                 self.post(client, Message::Kill(client));
             }
         }
     }
 
-    /// Whether clients that send to others should wait: see [`delivery`].
-    pub fn is_swamped(&self, now_ms: u64) -> bool {
+    /// Whether clients that send messages to others should wait: see [`delivery`].
+    pub fn is_swamped(&self, now_ms: UnixMs) -> bool {
         let mut mailboxes = self.mailboxes().iter();
         mailboxes.any(|mailbox| mailbox.deliveries.is_busy(now_ms))
     }
 
-    /// Ends the wait of a client, as CLIENT UNBLOCK does; says whether it waited.
+    /// Ends the wait of a client, as CLIENT UNBLOCK does. Returns whether it waited.
     pub fn unblock(&self, client: ClientId, verdict: Verdict) -> bool {
         let thread = self.waiters.interrupt(client, verdict);
         self.wake_threads(thread);
         thread.is_some()
     }
 
-    /// Ends the wait of all clients: this server has become a replica, and takes
-    /// nothing from keys any more. Who begins to wait looks at that as well.
+    /// Ends the waits of all clients: this server has become a replica, and its keys are no
+    /// longer changed by clients. A client that begins to wait checks that as well.
     pub fn unblock_all(&self) {
         for client in self.waiters.all() {
             self.unblock_on_replica(client);
@@ -378,7 +379,7 @@ impl Server {
         self.unblock(client, Verdict::Error(WHY.to_owned()));
     }
 
-    /// Makes IO threads look at the clients whose wait has ended.
+    /// Wakes IO threads to check their clients whose waits have ended.
     pub fn wake_threads(&self, threads: impl IntoIterator<Item = usize>) {
         for thread in threads {
             if let Some(mailbox) = self.mailboxes().get(thread) {
@@ -387,8 +388,7 @@ impl Server {
         }
     }
 
-    /// Makes all IO threads stand still from their next tick on, the calling one
-    /// at once.
+    /// Makes all IO threads sleep from their next tick on, and the calling one at once.
     pub fn stall(&self, duration: Duration) {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let until_us = clock::mono_us().saturating_add(micros);
@@ -396,8 +396,8 @@ impl Server {
         std::thread::sleep(duration);
     }
 
-    /// An IO thread has ended its last tick: waits until all have, so that it can
-    /// deliver what they have for its clients; not for longer than this.
+    /// Called by an IO thread after its last tick: waits until all IO threads have ended
+    /// theirs, so that it can deliver their messages; at most `at_most`.
     pub fn end_together(&self, at_most: Duration) {
         let deadline = Instant::now() + at_most;
         let (count, another) = &self.ended_threads;
@@ -412,34 +412,34 @@ impl Server {
         }
     }
 
-    /// Waits for the end of a stall.
+    /// Sleeps until the end of a stall.
     pub fn wait_out_stall(&self) {
         let until_us = self.stalled_until_us.load(Ordering::Acquire);
         if until_us > 0 {
             let left_us = until_us.saturating_sub(clock::mono_us());
             std::thread::sleep(Duration::from_micros(left_us));
-            // Unless somebody prolonged it meanwhile.
+            // Another DEBUG SLEEP may have prolonged it meanwhile.
             let stalled = &self.stalled_until_us;
             let _ = stalled.compare_exchange(until_us, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
-    /// Starts or prolongs a pause.
+    /// Starts or replaces a CLIENT PAUSE.
     pub fn pause(&self, pause: Pause) {
         self.change_pauses(|pauses| pauses.client = Some(pause));
     }
 
-    /// Ends a pause and lets the IO threads look at their paused clients.
+    /// Ends a CLIENT PAUSE.
     pub fn unpause(&self) {
         self.change_pauses(|pauses| pauses.client = None);
     }
 
-    /// Holds writes back for a failover, or no longer.
+    /// Starts or ends the pause of writes for a failover.
     pub fn pause_for_failover(&self, on: bool) {
         self.change_pauses(|pauses| pauses.failover = on);
     }
 
-    /// Holds writes back while a shutdown waits for replicas, or no longer.
+    /// Starts or ends the pause of writes while a shutdown waits for replicas.
     pub fn pause_for_shutdown(&self, on: bool) {
         self.change_pauses(|pauses| pauses.shutdown = on);
     }
@@ -453,11 +453,11 @@ impl Server {
         self.resume_clients();
     }
 
-    /// Tells clients what is committed and durable: what waits for them in `outbox`, and
-    /// that keys they may have copies of have changed.
-    pub fn tell_clients(&self, changes: &[Change], mut outbox: Outbox) {
+    /// Sends clients the messages in `outbox`, and invalidations of changed keys that they may
+    /// have cached. Both must be durable.
+    pub fn notify_clients(&self, changes: &[Change], mut outbox: Outbox) {
         if !changes.is_empty() {
-            // Also of what may not have changed: that costs a client one read.
+            // Includes keys that may be unchanged: that costs a client one read.
             self.tracking.invalidate(self, changes, &mut outbox);
         }
         if self.tracking.clients() > 0 {
@@ -467,16 +467,16 @@ impl Server {
         outbox.flush(self);
     }
 
-    /// Lets the IO threads look at clients that were told to try again later.
-    /// They do so now and then anyway: a thread that is swamped is not told.
+    /// Asks the IO threads to run the requests of paused clients again. They do so periodically
+    /// as well, so a thread whose mailbox is full need not get the message.
     pub fn resume_clients(&self) {
         for mailbox in self.mailboxes() {
             let _ = mailbox.try_send(Message::Resume);
         }
     }
 
-    /// Gives a client the reply that it waits for. Not for IO threads: waits
-    /// while the client's thread is swamped.
+    /// Sends a client the reply that it waits for. Not for IO threads: blocks while the mailbox
+    /// of the client's thread is full.
     pub fn answer(&self, client: ClientId, reply: Box<[u8]>) {
         let Some(info) = self.clients.get(client) else {
             return;
@@ -487,14 +487,14 @@ impl Server {
     }
 
     /// The pause in force at `now_ms`, if any. Costs one load when there is none.
-    pub fn pause_at(&self, now_ms: u64) -> Option<Pause> {
+    pub fn pause_at(&self, now_ms: UnixMs) -> Option<Pause> {
         if !self.paused.load(Ordering::Acquire) {
             return None;
         }
         let pauses = *self.pauses.read();
         let client = pauses.client.filter(|pause| now_ms < pause.until_ms);
         let handover = (pauses.failover || pauses.shutdown).then_some(Pause {
-            until_ms: u64::MAX,
+            until_ms: UnixMs::MAX,
             mode: PauseMode::Writes,
         });
         client
@@ -503,7 +503,7 @@ impl Server {
             .or(client)
     }
 
-    /// A replica is further, or this server's disk: WAITs may be over.
+    /// Ends WAITs and WAITAOFs that further acknowledgements or syncs have satisfied.
     pub fn end_ack_waits(&self) {
         let synced_here = self.engine.synced_position();
         let threads = self.replication.end_waits(&self.waiters, synced_here);
@@ -521,7 +521,7 @@ impl Server {
         self.wake_main();
     }
 
-    /// Takes back the request to stop; says whether there was one.
+    /// Cancels the request to stop. Returns whether there was one.
     pub fn abort_shutdown(&self) -> bool {
         let aborted = self.shutdown.lock().how.take().is_some();
         self.wake_main();
@@ -541,8 +541,8 @@ impl Server {
         self.shutdown.lock().how
     }
 
-    /// Tells those who asked for a shutdown that was taken back. Not for IO
-    /// threads, see [`Server::answer`].
+    /// Replies to clients whose shutdown was cancelled. Not for IO threads, see
+    /// [`Server::answer`].
     pub fn refuse_shutdown(&self) {
         let mut stopping = self.shutdown.lock();
         let askers = match stopping.how {
@@ -556,7 +556,7 @@ impl Server {
         }
     }
 
-    /// Says how to change the log level; once, by the main program.
+    /// Registers the function that changes the log level; once, by the main program.
     pub fn on_log_level(&self, set: Box<dyn Fn(config::LogLevel) + Send + Sync>) {
         let _ = self.log_level.set(set);
     }
@@ -568,28 +568,27 @@ impl Server {
         }
     }
 
-    /// Says what a SIGHUP does; once, by the main program.
+    /// Registers the function that handles SIGHUP; once, by the main program.
     pub fn on_reload(&self, reload: Box<dyn Fn() + Send + Sync>) {
         let _ = self.reload.set(reload);
     }
 
-    /// Does what a SIGHUP asks for.
+    /// Handles SIGHUP.
     pub fn reload(&self) {
         if let Some(reload) = self.reload.get() {
             reload();
         }
     }
 
-    /// Says how to listen somewhere else; once, by the main program.
+    /// Registers the function that changes the listening addresses; once, by the main program.
     pub fn on_listen(&self, listen: Box<Listen>) {
         let _ = self.listen.set(listen);
     }
 
-    /// Listens where `config` says from now on; old addresses that it does not
-    /// name are given up.
+    /// Listens on the addresses of `config` from now on, and on no others.
     ///
     /// # Errors
-    /// What the system said about an address; nothing has changed then.
+    /// An address cannot be bound; nothing has changed then.
     pub fn listen(&self, config: &Config) -> std::io::Result<()> {
         match self.listen.get() {
             Some(listen) => listen(config),
@@ -597,7 +596,7 @@ impl Server {
         }
     }
 
-    /// Takes the samples that averages and peaks are made of; about once a second.
+    /// Samples the counters for averages and peaks; about once a second.
     pub fn sample(&self) {
         self.rates.sample(&self.stats, clock::mono_us());
         self.memory.figures();

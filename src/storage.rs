@@ -3,23 +3,23 @@
 //! | folder or module | what it does |
 //! |---|---|
 //! | [`engine`] | the open database: column families, commits, locks, binlog, durability, disk |
-//! | `memtable` | where rows stand until they are written out: RocksDB's memtable, our own |
+//! | `memtable` | the memtable of RocksDB for DBs, our own implementation |
 //! | `cache` | copies of rows and of ranges of rows, in memory |
-//! | [`rank`] | how many rows stand before a place of a map, in memory |
+//! | [`rank`] | rank indexes: the number of rows before a place of a map, in memory |
 //! | [`full_sync`] | whole data sets: sent to a replica, or received and installed |
 //! | [`txn`] | the transaction of a thread: reads and writes of a tick, savepoints, commit |
 //! | [`expiry`] | slices of work for the expire thread |
-//! | [`tombstones`] | what deleted keys leave until compaction |
+//! | [`tombstones`] | tombstones of deleted keys, and their compaction |
 //! | [`check`] | a full check of a database's invariants |
 //! | [`repair()`] | saves what can be read of a damaged database |
-//! | `rot` | tables with blocks that cannot be read, and compactions |
-//! | `corruption` | files that the disk does not give back as they were written |
+//! | `rot` | tables with unreadable blocks, and compactions |
+//! | `corruption` | corrupt files: logged and counted |
 //!
-//! Arrows go one way: `expiry`, `tombstones`, `check` → `txn` → `full_sync` → `engine` →
+//! Dependencies go one way: `expiry`, `tombstones`, `check` → `txn` → `full_sync` → `engine` →
 //! `cache`, `rank`, `memtable`. No circle of files inside a folder; a test holds that.
 //!
 //! Invariants kept here (numbers as elsewhere in the code):
-//! I1 a reply is sent only after what it saw is durable (see [`engine::durability`]);
+//! I1 a reply is sent only after what it shows is durable (see [`engine::durability`]);
 //! I2 data, TTL index, counts and binlog go into one batch ([`txn::Txn::commit`]);
 //! I3 binlog positions are given under the commit lock, in the order of the writes;
 //! I5 counts change only in [`txn::keyspace`], with the rows they count;
@@ -68,24 +68,23 @@ pub enum StorageError {
     /// A row on disk is not what it should be.
     #[error("storage: {0}")]
     Corrupt(#[from] Corrupt),
-    /// A write failed: nothing is written until [`Engine::heal`] has gone well.
+    /// A write failed: no further one is accepted until [`Engine::heal`] succeeds.
     #[error("storage: a write has failed; writes are refused until the disk takes them again")]
     Failed,
-    /// The disk has no room for more data: see [`engine::disk`].
+    /// The disk has no space for more data: see [`engine::disk`].
     #[error("storage: no space left on device")]
     NoRoom,
-    /// There is no memory for what a command makes of stored data.
+    /// The result of a command does not fit into memory.
     #[error("storage: no memory")]
     NoMemory,
-    /// What was received from a master is not wanted any more, or does not follow
-    /// on what is there. Nothing of it was written.
+    /// The master whose rows these are is not followed any more, or the rows do not continue the
+    /// local ones. None of them was written.
     #[error("storage: this server does not follow that master any more")]
     Detached,
-    /// A script that runs for long has the key, and the caller does not wait for it.
+    /// A long-running script holds the key's lock, and the caller does not wait for it.
     #[error("storage: a script holds the key")]
     Held(Owner),
-    /// What was asked for takes long, and the caller has no time for that (see
-    /// [`View::limit_reads`]).
+    /// The command has read more rows than it may on this thread (see [`View::limit_reads`]).
     #[error("storage: this takes long")]
     ReadBudgetSpent,
     /// The rows of a data set that a master sent do not agree with each other.
@@ -96,23 +95,23 @@ pub enum StorageError {
     Disagrees {
         /// The DB.
         db: u16,
-        /// What their keys say, in words.
+        /// The rows that disagree, in words.
         what: &'static str,
     },
-    /// The database has lost something, and is not opened as it is. Says how to go on.
+    /// Parts of the database are lost, so it is not opened. The text says what can be done.
     #[error("storage: {0}")]
     Damaged(String),
     /// The directory holds something that this build cannot read.
     #[error("storage: {0}")]
     Format(String),
-    /// There are keys in a DB that is not to be.
+    /// A DB beyond the configured number has keys.
     #[error("storage: DB {index} holds {keys} keys, but `databases` is {databases}")]
     TooFewDbs {
         /// The DB.
         index: u16,
         /// Its keys.
         keys: u64,
-        /// How many there are to be.
+        /// The configured number of DBs.
         databases: u16,
     },
     /// No file descriptor is left for another DB.

@@ -1,6 +1,5 @@
-//! What the process asks of the operating system and of the processor: clocks,
-//! files, names of hosts, memory in huge pages, limits, and what a process is to
-//! its supervisor.
+//! The interface to the operating system and the processor: clocks, files, host names, memory in
+//! huge pages, limits, and the state that is reported to a service manager.
 //!
 //! Knows neither the protocol nor commands nor the storage engine.
 

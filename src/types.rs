@@ -1,12 +1,12 @@
 //! The data types: operations on a transaction. No RESP here, and no RocksDB.
 //!
-//! A type's module has reads as functions over `&mut View` and writes over
-//! `&mut Txn` (a `Txn` derefs to its `View`). Collections are loaded from the
-//! meta row, changed, and saved; whether the elements are packed into the meta
-//! row or stand in rows of their own is known inside the module only.
+//! The module of a type has reads as functions over `&mut View` and writes over `&mut
+//! Txn` (a `Txn` derefs to its `View`). A collection is loaded from the meta row,
+//! changed, and saved. Only the module itself knows whether the elements are packed into
+//! the meta row or stand in rows of their own.
 //!
-//! What is done with a value whatever its type (DUMP, RESTORE, OBJECT ENCODING, MEMORY
-//! USAGE, digests) goes by the type's [`definition`]; [`table`] has them all.
+//! Operations for all types (DUMP, RESTORE, OBJECT ENCODING, MEMORY USAGE, digests) use
+//! the type's [`definition`]; [`table`] lists the definitions.
 
 pub mod bits;
 pub mod definition;
@@ -36,7 +36,7 @@ use crate::encoding::ValueType;
 use crate::rdb;
 use crate::storage::{DbIndex, KeyMeta, StorageError, View};
 
-/// Why an operation on a value cannot be done. The wire texts are in
+/// Why an operation on a value failed. The error texts of the protocol are in
 /// [`crate::commands::Error`].
 #[derive(Debug, thiserror::Error)]
 pub enum OpError {
@@ -78,7 +78,7 @@ impl From<crate::encoding::Corrupt> for OpError {
 /// The result of an operation on a value.
 pub type OpResult<T> = Result<T, OpError>;
 
-/// Looks a key up that must be of type `kind` if it exists.
+/// Looks up a key, which must be of type `kind` if it exists.
 pub fn lookup(
     view: &mut View,
     db: DbIndex,
@@ -94,10 +94,10 @@ pub fn lookup(
 /// Why a value cannot be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// What it was read from is wrong.
+    /// The serialised form is invalid.
     #[error(transparent)]
     Rdb(#[from] rdb::Error),
-    /// It cannot be stored.
+    /// Storing the value failed.
     #[error(transparent)]
     Op(#[from] OpError),
 }

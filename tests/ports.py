@@ -5,14 +5,14 @@ import os
 import random
 import socket
 
-# Not those that the system gives to clients, which begin at 32768: while a server
-# is down that is to come back on its port, any connection could take it, the more
-# so that of a client which tries to reach the server again.
+# Below the ephemeral ports of the system, which begin at 32768: while a server is
+# down before a restart, any connection could take an ephemeral port, even that of a
+# client which tries to reconnect to the server.
 FIRST, LAST = map(int, os.environ.get("KEDIS_TEST_PORTS", "20000-31000").split("-"))
 
 
 def free_ports(count):
-    """Different ports that nobody listens on at this moment."""
+    """Different ports without a listener at this moment."""
     ports = []
     while len(ports) < count:
         port = random.randrange(FIRST, LAST)

@@ -1,9 +1,9 @@
-//! What both float types share: the grammar of C's `strtod` and correct
-//! rounding of an exact binary value to a given precision.
+//! The common part of both float types: the grammar of C's `strtod`, and correct rounding of an
+//! exact binary value to a given precision.
 
 use std::cmp::Ordering;
 
-/// A float's text, taken apart but not yet rounded.
+/// A float's text, parsed but not yet rounded.
 #[derive(Debug, PartialEq)]
 pub(super) struct Scanned<'a> {
     pub(super) negative: bool,
@@ -23,8 +23,8 @@ pub(super) enum Magnitude<'a> {
     Binary(Binary),
 }
 
-/// `mantissa × 2^exponent`, plus something below the last bit if `sticky`
-/// (then the mantissa has more than 100 bits).
+/// `mantissa × 2^exponent`, plus something below the last bit if `sticky` (the mantissa has more
+/// than 100 bits then).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Binary {
     pub(super) mantissa: u128,
@@ -32,8 +32,8 @@ pub(super) struct Binary {
     pub(super) sticky: bool,
 }
 
-/// Takes apart a float that fills the whole text: sign, `inf`/`infinity` in any
-/// case, decimal or hexadecimal. NaN, spaces and anything left over give `None`.
+/// Parses a float that fills the whole text: sign, `inf`/`infinity` in any case, decimal or
+/// hexadecimal. NaN, spaces and trailing bytes give `None`.
 pub(super) fn scan(text: &[u8]) -> Option<Scanned<'_>> {
     let (negative, rest) = match text {
         [b'-', rest @ ..] => (true, rest),

@@ -1,28 +1,27 @@
-//! Glob patterns as KEYS, SCAN, PSUBSCRIBE and ACL rules use them: `*`, `?`,
-//! `[a-z]`, `[^a-z]` and backslash escapes, over bytes. The empty text matches no
-//! pattern but the empty one; commands for which `*` is everything see to that.
+//! Glob patterns as KEYS, SCAN, PSUBSCRIBE and ACL rules use them: `*`, `?`, `[a-z]`, `[^a-z]` and
+//! backslash escapes, over bytes. The empty text matches only the empty pattern; commands for which
+//! `*` matches it, too, handle that themselves.
 //!
-//! The runs between the stars of a pattern each match a fixed number of bytes. So
-//! each is looked for once, behind where the one before was found first, and the
-//! last one at the end of the text only: time is linear in pattern and text
-//! whatever the number of stars. (Redis gives up on a pattern with more than 1000
-//! of them.) What is left is a long run with `?` or classes in it, between two
-//! stars: the worst case is the product of the lengths of that run and the text.
+//! Each run between two stars of a pattern matches a fixed number of bytes. So each is searched for
+//! once, after the first match of the run before, and the last one is compared with the end of the
+//! text only: time is linear in pattern and text whatever the number of stars. (Redis gives up on a
+//! pattern with more than 1000 of them.) The exception is a long run with `?` or classes between
+//! two stars: its worst case is the product of the lengths of the run and the text.
 
 use memchr::memmem;
 
-/// Bytes from which on a run without `?` and classes is looked for by an
-/// algorithm that takes linear time, which has to be set up first.
+/// A run of at least so many bytes without `?` and classes is searched for with an algorithm in
+/// linear time, which costs some preparation.
 const LONG_LITERAL: usize = 32;
 
 /// Whether the whole text matches the pattern; `nocase` folds ASCII letters.
 pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
     if text.is_empty() {
-        // Redis' quirk: nothing is matched by nothing only, not by stars.
+        // As in Redis, stars do not match the empty text.
         return pattern.is_empty();
     }
     let (mut pattern, mut text) = (pattern, text);
-    // Before the first star each byte has its place.
+    // Each byte before the first star has a fixed place.
     while !matches!(pattern, [b'*', ..]) {
         let Some((byte, later)) = text.split_first() else {
             return pattern.is_empty();
@@ -56,16 +55,16 @@ pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
 /// The elements of a pattern up to the next star.
 struct Run<'a> {
     elements: &'a [u8],
-    /// How many bytes they match.
+    /// The number of bytes that they match.
     width: usize,
-    /// Whether they are bytes and escapes only.
+    /// Whether they are only bytes and escapes.
     literal: bool,
     /// What follows: a star, or nothing.
     rest: &'a [u8],
 }
 
 impl<'a> Run<'a> {
-    /// The run that a pattern begins with, unless it is wider than `widest`.
+    /// The run at the beginning of a pattern, unless it is wider than `widest`.
     fn first_of(pattern: &'a [u8], widest: usize) -> Option<Run<'a>> {
         let (mut rest, mut width, mut literal) = (pattern, 0, true);
         while !matches!(rest, [] | [b'*', ..]) {
@@ -84,7 +83,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Where it matches first.
+    /// The first place where the run matches.
     fn find(&self, text: &[u8], nocase: bool) -> Option<usize> {
         if self.literal && !nocase && self.width >= LONG_LITERAL {
             return memmem::find(text, &literal_prefix(self.elements).0);
@@ -92,7 +91,7 @@ impl<'a> Run<'a> {
         (0..=text.len() - self.width).find(|at| self.is_at(text, *at, nocase))
     }
 
-    /// Whether it matches there.
+    /// Whether the run matches at `at`.
     fn is_at(&self, text: &[u8], at: usize, nocase: bool) -> bool {
         let mut elements = self.elements;
         text[at..at + self.width].iter().all(|byte| {
@@ -103,8 +102,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Matches one byte against the pattern's first element, which is no star:
-/// whether it does, and the rest of the pattern. `None` if there is no element.
+/// Matches one byte against the pattern's first element, which is no star. Returns whether it
+/// matches, and the rest of the pattern. `None` if there is no element.
 fn match_one(pattern: &[u8], byte: u8, nocase: bool) -> Option<(bool, &[u8])> {
     match pattern {
         [] => None,
@@ -116,10 +115,9 @@ fn match_one(pattern: &[u8], byte: u8, nocase: bool) -> Option<(bool, &[u8])> {
     }
 }
 
-/// Matches one byte against a class, given from behind its bracket. A class
-/// that does not close ends with the pattern. Two quirks are Redis': an escaped
-/// byte of a class is never folded, and the ends of a range are put in order
-/// before they are.
+/// Matches one byte against a class, given from after its bracket. A class that is not closed ends
+/// with the pattern. As in Redis, an escaped byte of a class is never folded, and the ends of a
+/// range are sorted before they are folded.
 fn match_class(class: &[u8], byte: u8, nocase: bool) -> (bool, &[u8]) {
     let (negated, mut class) = match class {
         [b'^', rest @ ..] => (true, rest),
@@ -157,8 +155,8 @@ fn fold(byte: u8, nocase: bool) -> u8 {
     }
 }
 
-/// The bytes every matching text begins with (escapes resolved), and whether
-/// they are the whole pattern, so that nothing else matches. Case counts.
+/// The bytes with which every matching text begins (escapes resolved), and whether they are the
+/// whole pattern, so that nothing else matches. Case-sensitive.
 pub fn literal_prefix(pattern: &[u8]) -> (Vec<u8>, bool) {
     let mut prefix = Vec::new();
     let mut pattern = pattern;
@@ -233,7 +231,7 @@ mod tests {
         assert!(!matches(b"HeL*", b"hello", false));
     }
 
-    /// No clock is needed: what is not linear here takes minutes and more.
+    /// Without linear time these patterns take minutes or more.
     #[test]
     fn hostile_patterns_end() {
         let long = vec![b'a'; 1_000_000];
@@ -282,7 +280,7 @@ mod tests {
         }
     }
 
-    /// The definition, by trying everything.
+    /// The definition, by backtracking.
     fn plain(pattern: &[u8], text: &[u8]) -> bool {
         match pattern {
             [] => text.is_empty(),

@@ -5,8 +5,7 @@
 use siphasher::sip::SipHasher13;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// SipHash-1-3 under a key; who does not know the key cannot make members
-/// collide.
+/// SipHash-1-3 under a secret key: without the key, members with equal hashes cannot be found.
 #[derive(Clone)]
 pub struct KeyedHash {
     hasher: SipHasher13,
@@ -27,8 +26,7 @@ impl KeyedHash {
     }
 }
 
-/// A [`KeyedHash`] whose key all threads share and that can get another one,
-/// while nobody uses it.
+/// A [`KeyedHash`] that all threads share, and whose key can be replaced while no thread uses it.
 pub struct SharedHash {
     key: [AtomicU64; 2],
 }
@@ -58,7 +56,7 @@ impl SharedHash {
         (u128::from(b) << 64 | u128::from(a)).to_le_bytes()
     }
 
-    /// Gives it another key. The caller keeps everybody away who might use it.
+    /// Replaces the key. The caller keeps all other threads from using the hash.
     pub fn set_key(&self, key: &[u8; 16]) {
         let both = u128::from_le_bytes(*key);
         let [a, b] = &self.key;
@@ -90,7 +88,7 @@ impl std::fmt::Debug for KeyedHash {
 /// Jones' polynomial 0xad93d23594c935a9, bits reversed.
 const CRC64_POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
 
-/// `CRC64_TABLES[n][b]`: what the byte `b` does to the sum `n` bytes later.
+/// `CRC64_TABLES[n][b]`: the contribution of the byte `b` to the sum `n` bytes later.
 static CRC64_TABLES: [[u64; 256]; 8] = crc64_tables();
 
 const fn crc64_tables() -> [[u64; 256]; 8] {
@@ -123,7 +121,7 @@ const fn crc64_tables() -> [[u64; 256]; 8] {
     tables
 }
 
-/// Continues the CRC-64 that RDB files and DUMP payloads carry; starts at 0.
+/// Continues the CRC-64 of RDB files and DUMP payloads; starts at 0.
 pub fn crc64(crc: u64, bytes: &[u8]) -> u64 {
     let mut crc = crc;
     let (words, rest) = bytes.as_chunks::<8>();

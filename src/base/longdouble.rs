@@ -1,21 +1,21 @@
-//! The 80-bit floats of x87, in software: INCRBYFLOAT and HINCRBYFLOAT count
-//! with them, so that sums print as people expect (3 + 1.1 = 4.1).
+//! The 80-bit floats of x87, in software: INCRBYFLOAT and HINCRBYFLOAT add with them, so that sums
+//! print as people expect (3 + 1.1 = 4.1).
 //!
-//! A value has a mantissa of 64 bits and exponents as the processor's format;
-//! every operation rounds once, half to even. Text is bounded by
-//! [`MAX_TEXT_LEN`], so the exact arithmetic on it is bounded too.
+//! A value has a mantissa of 64 bits and the exponent range of the processor's format; every
+//! operation rounds once, half to even. The length of text is bounded by [`MAX_TEXT_LEN`], so the
+//! exact arithmetic on it is bounded, too.
 
 use std::cmp::Ordering;
 
 use super::float::{self, Binary, Magnitude, Scanned};
 
-/// Longer texts are refused, in bytes.
+/// The longest text that is parsed, in bytes.
 pub const MAX_TEXT_LEN: usize = 5 * 1024 - 1;
 
 const MANTISSA_BITS: u32 = 64;
 /// Exponent of the smallest subnormal.
 const MIN_EXPONENT: i64 = -16445;
-/// No finite value reaches 2 to this power.
+/// All finite values are below two to this power.
 const MAX_POWER: i64 = 16384;
 /// Digits after the point in [`LongDouble::to_human`].
 const FRACTION_DIGITS: usize = 17;
@@ -39,9 +39,9 @@ enum Kind {
 }
 
 impl LongDouble {
-    /// Reads a float that fills the whole text, correctly rounded: decimal,
-    /// hexadecimal or `inf`. Refused: NaN, spaces, more than [`MAX_TEXT_LEN`]
-    /// bytes, too large, and what is not zero but too small.
+    /// Parses a float that fills the whole text, correctly rounded: decimal, hexadecimal or `inf`.
+    /// Refused: NaN, spaces, more than [`MAX_TEXT_LEN`] bytes, numbers that are too large, and
+    /// non-zero numbers that are too small.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() > MAX_TEXT_LEN {
             return None;
@@ -191,10 +191,9 @@ impl Aligned {
         }
     }
 
-    /// Adds a value of no larger magnitude. Both stand in 127 bits with room
-    /// for a carry; what the smaller loses below that only makes the sum
-    /// sticky, because then the larger leads by so much that at most one bit
-    /// of the difference cancels.
+    /// Adds a value of no larger magnitude. Both are shifted to 127 bits with room for a carry.
+    /// Bits of the smaller value below that only make the sum sticky: then the larger value leads
+    /// by so much that at most one bit of the difference cancels.
     fn add_smaller(self, other: Self) -> LongDouble {
         const ROOM: u32 = 62;
         let gap = self.exponent - other.exponent;
@@ -230,8 +229,8 @@ fn shift_right_rounded(value: u128, shift: u32) -> u128 {
     kept + u128::from(rest > half || (rest == half && kept & 1 == 1))
 }
 
-/// The exact value of `whole.fraction × 10^exponent`, cut to 66 bits or more
-/// with a sticky mark where that loses something. `None` if its magnitude is far out of range.
+/// The exact value of `whole.fraction × 10^exponent`, cut to 66 bits or more, and sticky if that
+/// loses bits. `None` if its magnitude is far out of range.
 fn decimal_to_binary(whole: &[u8], fraction: &[u8], exponent: i64) -> Option<Binary> {
     /// Decimal exponents beyond the finite ones.
     const MAX_DECIMAL: i64 = 4940;
@@ -273,7 +272,7 @@ fn decimal_to_binary(whole: &[u8], fraction: &[u8], exponent: i64) -> Option<Bin
     Some(divide(numerator, denominator))
 }
 
-/// The quick way for numbers as people write them: what fits into 128 bits.
+/// The fast path for numbers of common size, which fit into 128 bits.
 fn short_decimal<'a>(
     digits: impl Iterator<Item = &'a u8>,
     count: i64,

@@ -1,6 +1,6 @@
 //! LZF, the compression of strings in RDB files and DUMP payloads.
 //!
-//! The format is a sequence of tokens; its first byte tells which:
+//! The format is a sequence of tokens; the first byte gives the type:
 //!
 //! | first byte | follows | meaning |
 //! |---|---|---|
@@ -12,20 +12,20 @@ use thiserror::Error;
 
 /// Most bytes of a literal token.
 const MAX_LITERAL: usize = 32;
-/// Fewest bytes worth a repeat token.
+/// Fewest bytes for which a repeat token is shorter.
 const MIN_REPEAT: usize = 3;
 /// Most bytes of a repeat token.
 const MAX_REPEAT: usize = 264;
 /// How far back a repeat token reaches.
 const MAX_DISTANCE: usize = 8192;
 const HASH_BITS: u32 = 14;
-/// The shortest token makes at most this many bytes out of three.
+/// The best ratio: a token of three bytes makes at most [`MAX_REPEAT`] bytes.
 const MAX_RATIO: usize = MAX_REPEAT / 3;
 
 /// Why a payload cannot be decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum LzfError {
-    /// A token ends behind the payload, or reaches back before its start.
+    /// A token ends after the payload, or reaches back before its start.
     #[error("corrupt LZF data")]
     Corrupt,
     /// The payload has more or fewer bytes than announced.
@@ -77,7 +77,7 @@ pub fn decompress(payload: &[u8], len: usize) -> Result<Vec<u8>, LzfError> {
     }
 }
 
-/// Appends `count` bytes from `start` on, which may run into the appended ones.
+/// Appends `count` bytes from `start` on, which may overlap the appended ones.
 fn repeat(out: &mut Vec<u8>, start: usize, count: usize) {
     let period = out.len() - start;
     let mut left = count;
@@ -89,11 +89,11 @@ fn repeat(out: &mut Vec<u8>, start: usize, count: usize) {
     }
 }
 
-/// Compresses strings. One for many of them: it keeps its table.
+/// Compresses strings. Used for many strings, since it keeps its table.
 #[derive(Debug)]
 pub struct Compressor {
-    /// By hash of three bytes: `base` and the position after the last place
-    /// where it was seen. Smaller numbers are from earlier strings.
+    /// By hash of three bytes: `base` plus the position after their last occurrence. Numbers up to
+    /// `base` are from earlier strings.
     seen: Box<[u32]>,
     base: u32,
 }
@@ -108,7 +108,7 @@ impl Default for Compressor {
 }
 
 impl Compressor {
-    /// Compresses into fewer than `max_len` bytes, or gives up.
+    /// Compresses to fewer than `max_len` bytes, or returns `None`.
     pub fn compress(&mut self, bytes: &[u8], max_len: usize) -> Option<Vec<u8>> {
         let len = u32::try_from(bytes.len()).ok()?;
         if bytes.len() <= MIN_REPEAT {
@@ -146,7 +146,7 @@ impl Compressor {
                 return None;
             }
             let end = pos + count;
-            // Inside a match only its end is remembered: enough to chain repeats.
+            // Of a match only the end is entered: enough to chain repeats.
             if let Some(hash) = hash_at(bytes, end - 1) {
                 *self.seen.get_mut(hash)? = self.base + end as u32;
             }
@@ -158,7 +158,7 @@ impl Compressor {
     }
 }
 
-/// The hash of three bytes; `None` where fewer are left.
+/// The hash of three bytes; `None` if fewer are left.
 fn hash_at(bytes: &[u8], pos: usize) -> Option<usize> {
     match bytes.get(pos..)? {
         [a, b, c, ..] => {

@@ -1,4 +1,4 @@
-//! Numbers as clients write them and as replies show them.
+//! Parsing and printing of numbers, as clients write them and replies show them.
 //!
 //! Integers are strict: what is accepted is exactly what would be printed.
 //! Floats follow C's `strtod`, as Redis does.
@@ -49,21 +49,20 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// Reads a double that fills the whole text: decimal, hexadecimal or `inf`.
-/// Refused: NaN, spaces, too large for a double, and what is not zero but too
-/// small for even a subnormal.
+/// Parses a double that fills the whole text: decimal, hexadecimal or `inf`. Refused: NaN, spaces,
+/// numbers too large for a double, and non-zero numbers too small for even a subnormal.
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
     let (value, fits) = read_f64(text)?;
     fits.then_some(value)
 }
 
-/// Like [`parse_f64`], but what is too large is infinite and what is too small is
-/// zero: for bounds, where that is as good as the number itself.
+/// Like [`parse_f64`], but numbers that are too large become infinite and those too small zero: for
+/// bounds, where that is as good as the number itself.
 pub fn parse_f64_clamped(text: &[u8]) -> Option<f64> {
     read_f64(text).map(|(value, _)| value)
 }
 
-/// The nearest double, and whether the number lies in the range of doubles.
+/// The nearest double, and whether the number is in the range of doubles.
 fn read_f64(text: &[u8]) -> Option<(f64, bool)> {
     let Scanned { negative, value } = float::scan(text)?;
     let (magnitude, fits) = match value {

@@ -1,9 +1,9 @@
-//! What others say, in the log: on one line, and without what a terminal obeys.
+//! Text of others for the log: on one line, without control sequences for a terminal.
 
 use std::fmt::{self, Display, Formatter, Write};
 
-/// Shows a text with its control characters escaped (`\n`, `\u{1b}`). Errors of peers,
-/// names of clients and what scripts log hold whatever those wrote.
+/// Displays a text with its control characters escaped (`\n`, `\u{1b}`). Errors of peers, names of
+/// clients and log lines of scripts are untrusted text.
 pub struct OneLine<T>(pub T);
 
 struct Escaping<'a, 'f>(&'a mut Formatter<'f>);

@@ -1,13 +1,13 @@
-//! An error that comes back again and again, and is to be in the log once.
+//! Recurring errors, which should be logged once.
 
 use std::fmt::Display;
 
-/// What was said last.
+/// The last error that was logged.
 #[derive(Debug, Default)]
 pub struct Recurring(Option<String>);
 
 impl Recurring {
-    /// Whether this error is another one than the last time, or the first.
+    /// Whether this error differs from the last one, or is the first.
     pub fn is_news(&mut self, error: &impl Display) -> bool {
         let text = error.to_string();
         let news = self.0.as_ref() != Some(&text);
@@ -15,7 +15,7 @@ impl Recurring {
         news
     }
 
-    /// It went well: the next error is news.
+    /// Notes a success: the next error is news.
     pub fn over(&mut self) {
         self.0 = None;
     }

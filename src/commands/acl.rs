@@ -1,8 +1,8 @@
-//! ACL, where there is one user: `default`, who may do everything once it has given
-//! `requirepass`.
+//! ACL for a server with one user, `default`, which has all permissions after
+//! authentication with `requirepass`.
 //!
-//! Everything here asks [`DefaultUser`] alone; nothing else of the server knows users,
-//! but [`super::connection`], which tests the password.
+//! Only [`DefaultUser`] here and the check of the password in [`super::connection`]
+//! know about users.
 
 use super::args::{self, Options};
 use super::command::categories;
@@ -16,7 +16,7 @@ use crate::state::config::Config;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
-/// Bits of GENPASS unless told, and the most of them.
+/// Bits of a GENPASS password: default and maximum.
 const PASSWORD_BITS: i64 = 256;
 const PASSWORD_BITS_MAX: i64 = 4096;
 /// Bits of a hexadecimal digit.
@@ -32,7 +32,7 @@ const BAD_BITS: Error = Error::text(
     "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096",
 );
 
-/// What may be told of the user that there is.
+/// The user `default`, as replies describe it.
 struct DefaultUser {
     flags: Vec<&'static str>,
     /// SHA-256, in hexadecimal digits.
@@ -191,7 +191,7 @@ fn genpass(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// There is nothing that the user may not do, so the log is empty.
+/// No command is ever denied, so the log is empty.
 fn log(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     match args {
         [_, _] => ctx.reply.array(0),
@@ -209,7 +209,7 @@ fn no_file(_ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     Err(NO_FILE)
 }
 
-/// The command that words name, with its subcommand.
+/// The command or subcommand that the words name.
 fn named(words: &[&[u8]]) -> Option<&'static Registered> {
     let command = registry().find(words.first()?)?;
     if command.told_subcommands().is_empty() {
@@ -303,25 +303,22 @@ const SUBCOMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "7.0.0",
-            "Says whether a user may run a command",
+            "Returns whether a user may run a command",
         ),
     row(
         Command::session("genpass", -2, genpass).syntax("[bits:int]"),
         OPEN,
-        "Makes a password",
+        "Generates a password",
     ),
     row(
         Command::session("getuser", 3, getuser)
             .syntax("username")
             .history(&[
-                ("6.2.0", "Says which channels"),
-                (
-                    "7.0.0",
-                    "Says keys and channels as rules, and has selectors",
-                ),
+                ("6.2.0", "Added the channels"),
+                ("7.0.0", "Keys and channels are rules; added the selectors"),
             ]),
         ADMIN,
-        "Returns what a user may do",
+        "Returns the rules of a user",
     ),
     row(
         Command::session("help", 2, help),
@@ -343,7 +340,7 @@ const SUBCOMMANDS: &[Command] = &[
             .syntax("[operation=(count:int|RESET)]")
             .history(&[("7.2.0", "Entries have numbers and times")]),
         ADMIN,
-        "Returns what users were refused",
+        "Returns the denied commands and logins",
     ),
     row(
         Command::session("save", 2, no_file),
@@ -359,7 +356,7 @@ const SUBCOMMANDS: &[Command] = &[
             ])
             .secret(Secret::From(2)),
         ADMIN,
-        "Makes or changes a user",
+        "Creates or changes a user",
     ),
     row(
         Command::session("users", 2, users),

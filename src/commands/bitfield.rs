@@ -23,7 +23,7 @@ enum Overflow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Field {
     signed: bool,
-    /// 1 to 64, of an unsigned one to 63.
+    /// In bits: 1 to 64 if signed, 1 to 63 if unsigned.
     width: u32,
 }
 
@@ -46,11 +46,11 @@ impl Field {
         ))
     }
 
-    /// What the low bits of `raw` mean.
+    /// The value of the field whose bits are the low bits of `raw`.
     fn number(self, raw: u64) -> i64 {
         let unused = 64 - self.width;
         match self.signed {
-            // An arithmetic shift brings the sign along.
+            // An arithmetic shift extends the sign.
             true => ((raw << unused) as i64) >> unused,
             false => (raw << unused >> unused) as i64,
         }
@@ -66,7 +66,8 @@ impl Field {
         }
     }
 
-    /// The number that stands for `exact` in the field, if any does.
+    /// The value that the field gets for `exact`; `None` for an overflow with
+    /// [`Overflow::Fail`].
     fn fit(self, exact: i128, overflow: Overflow) -> Option<i64> {
         let (lowest, highest) = self.limits();
         if (lowest..=highest).contains(&exact) {
@@ -102,13 +103,14 @@ impl Step {
         self.offset / 8..end.div_ceil(8)
     }
 
-    /// Works on bytes that begin at the `base`-th of the value; returns the answer.
+    /// Runs the step on `bytes`, which begin at offset `base` (bytes) of the value. Returns
+    /// the number to reply with, or `None` for null.
     fn run(&self, bytes: &mut [u8], base: u64) -> Option<i64> {
         let (field, offset) = (self.field, self.offset - base * 8);
         let old = field.number(bits::get_field(bytes, offset, field.width));
         let (new, answers_new) = match self.action {
             Action::Get => return Some(old),
-            // The number of an unsigned field is taken as unsigned.
+            // For an unsigned field, the argument is interpreted as unsigned.
             Action::Set(new, overflow) if field.signed => (field.fit(new.into(), overflow)?, false),
             Action::Set(new, overflow) => (field.fit((new as u64).into(), overflow)?, false),
             Action::Add(by, overflow) => {
@@ -179,11 +181,11 @@ fn answer(reply: &mut Reply, number: Option<i64>) {
     }
 }
 
-/// Up to how many bytes of a value are changed at once. Steps that lie farther
-/// apart are done one by one, so that what is between them is not read.
+/// The longest range of bytes that one update reads and writes. Steps that lie farther
+/// apart run one by one, so that the bytes between them are not read.
 const WINDOW_MAX: u64 = 4096;
 
-/// The bytes that all steps lie in.
+/// The smallest range of bytes that covers all steps.
 fn window(steps: &[Step]) -> Range<u64> {
     let from = steps.iter().map(|s| s.bytes().start).min().unwrap_or(0);
     from..steps.iter().map(|s| s.bytes().end).max().unwrap_or(from)
@@ -224,7 +226,8 @@ fn bitfield(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
             }
         })?;
     }
-    // What fails by OVERFLOW FAIL may have made the string longer, and is no change.
+    // A step that fails by OVERFLOW FAIL may still have made the string longer; that alone
+    // is no event.
     if changes && ctx.txn.dirty() > 0 {
         ctx.event(Class::STRING, "setbit", key);
     }

@@ -14,8 +14,8 @@ pub(super) fn max_len(server: &Server) -> u64 {
     server.config.load().proto_max_bulk_len_bytes
 }
 
-/// An offset in bits within strings that may get `max_len` bytes long. Counted
-/// in fields of `field_bits` if it begins with `#` and that is given.
+/// Parses an offset in bits within a string of at most `max_len` bytes. `#N` means the
+/// N-th field of `field_bits` bits; without `field_bits` it is an error.
 pub(super) fn bit_offset(arg: &[u8], field_bits: Option<u32>, max_len: u64) -> Result<u64, Error> {
     let scaled = match (arg.split_first(), field_bits) {
         (Some((b'#', index)), Some(field_bits)) => {
@@ -104,7 +104,7 @@ fn bitpos(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     ctx.reply
         .int(match bits::find(ctx.view, ctx.db, args[1], bit, part)? {
             Found::At(position) => position as i64,
-            // Without an end, a value goes on with zeros for ever.
+            // Without an end, an infinite number of zero bits follows the value.
             Found::NotBefore(position) if !bit && end.is_none() => position as i64,
             Found::NoKey if !bit => 0,
             _ => -1,
@@ -148,14 +148,14 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Bitmap,
             "2.2.0",
-            "Sets or clears one bit of a string, which grows to hold it, and answers what it \
-             was",
+            "Sets or clears one bit of a string, extends the string if needed, and returns the \
+             old bit",
         ),
     Command::read("getbit", 3, getbit)
         .syntax("key offset:int")
         .flags(Flags::FAST)
         .keys(READS)
-        .doc(Group::Bitmap, "2.2.0", "Answers one bit of a string"),
+        .doc(Group::Bitmap, "2.2.0", "Returns one bit of a string"),
     Command::read("bitcount", -2, bitcount)
         .syntax("key [range=(start:int end:int [unit=(BYTE|BIT)@7.0.0])]")
         .complexity("O(N), N: the length of the string")
@@ -190,7 +190,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Bitmap,
             "2.6.0",
-            "Combines strings bit by bit and keeps the result under another key",
+            "Combines strings bit by bit and stores the result in another key",
         ),
 ];
 

@@ -1,8 +1,9 @@
 //! Commands that wait until a list or a sorted set has something to take.
 //!
-//! A handler tries once; the executor lets the client wait and tries again when
-//! one of the keys is ready (see [`crate::commands::table::spec::Blocking`]). Each logs what it
-//! did as the command that would not have had to wait.
+//! A handler tries once. If it finds nothing, the executor blocks the client and calls the
+//! handler again when one of the keys is ready (see
+//! [`crate::commands::table::spec::Blocking`]). The binlog gets the equivalent command
+//! that does not block.
 
 use super::lists::{self, Mpop};
 use super::zsets::{self, Zmpop};
@@ -18,7 +19,7 @@ use std::ops::Range;
 
 const TOO_LONG: Error = Error::text("ERR timeout is out of range");
 
-/// A timeout in seconds, as milliseconds; 0 waits for ever.
+/// Parses a timeout in seconds; returns milliseconds. 0 is no timeout.
 fn timeout_ms(arg: &[u8]) -> Result<u64, Error> {
     let seconds = num::parse_f64_clamped(arg)
         .filter(|seconds| !seconds.is_nan())
@@ -30,7 +31,7 @@ fn timeout_ms(arg: &[u8]) -> Result<u64, Error> {
     checked_timeout(ms as i64)
 }
 
-/// A timeout in whole milliseconds; 0 waits for ever.
+/// Parses a timeout in whole milliseconds. 0 is no timeout.
 pub fn timeout_in_ms(arg: &[u8]) -> Result<u64, Error> {
     let ms =
         num::parse_i64(arg).ok_or(Error::text("ERR timeout is not an integer or out of range"))?;
@@ -40,15 +41,15 @@ pub fn timeout_in_ms(arg: &[u8]) -> Result<u64, Error> {
 fn checked_timeout(ms: i64) -> Result<u64, Error> {
     let ms = u64::try_from(ms).map_err(|_| Error::text("ERR timeout is negative"))?;
     // Like the time itself, the end of the wait must be an i64.
-    let end = ms.checked_add(crate::sys::clock::unix_ms());
+    let end = ms.checked_add(crate::sys::clock::unix_ms().0);
     match end.is_some_and(|end| i64::try_from(end).is_ok()) {
         true => Ok(ms),
         false => Err(TOO_LONG),
     }
 }
 
-/// Nothing is there: waits for the keys at these arguments, or answers with a
-/// null if the client may not wait.
+/// The result of an attempt that found nothing: the client blocks on the keys at these
+/// arguments, or gets a null if it must not block (EXEC, scripts).
 fn wait(
     ctx: &mut WriteCtx<'_>,
     keys: Range<usize>,
@@ -163,7 +164,7 @@ fn bzpopmax(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
     zpop(ctx, args, Direction::Backward)
 }
 
-/// What a pop from this end is called without waiting.
+/// The name of the command that pops from this end and does not block.
 fn zpop_name(direction: Direction) -> &'static [u8] {
     match direction {
         Direction::Forward => b"ZPOPMIN",

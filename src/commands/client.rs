@@ -1,4 +1,4 @@
-//! CLIENT: what a connection says about itself, and what it may do to others.
+//! CLIENT: settings of the connection itself, and commands about other connections.
 
 mod kill;
 mod list;
@@ -19,7 +19,7 @@ use crate::state::waiters::Verdict;
 use crate::state::{Pause, PauseMode};
 use crate::sys::clock;
 
-/// The classes that LIST and KILL tell apart.
+/// The client types of LIST and KILL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Normal,
@@ -157,9 +157,9 @@ fn pause(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let timeout_ms =
         u64::try_from(timeout_ms).map_err(|_| Error::text("ERR timeout is negative"))?;
     let now_ms = clock::unix_ms();
-    let until_ms = now_ms
-        .checked_add(timeout_ms)
-        .filter(|until_ms| i64::try_from(*until_ms).is_ok())
+    let until_ms = now_ms + timeout_ms;
+    let until_ms = Some(until_ms)
+        .filter(|until_ms| i64::try_from(until_ms.0).is_ok())
         .ok_or(Error::text("ERR timeout is out of range"))?;
     let mut pause = Pause { until_ms, mode };
     // A pause in force is never shortened or weakened.
@@ -296,7 +296,7 @@ const SUBCOMMANDS: &[Command] = &[
     doc(
         Command::session("getredir", 2, tracking::getredir).flags(OWN),
         "6.0.0",
-        "Says which connection gets the invalidations of this one",
+        "Returns which connection gets the invalidations of this one",
     ),
     doc(
         Command::session("help", 2, help).flags(HELPS),
@@ -345,15 +345,15 @@ const SUBCOMMANDS: &[Command] = &[
             )
             .complexity("O(N), N: clients")
             .history(&[
-                ("2.8.12", "Answers `id`"),
+                ("2.8.12", "Added `id`"),
                 ("5.0.0", "Added `TYPE`"),
-                ("6.0.0", "Answers `user`"),
+                ("6.0.0", "Added `user`"),
                 (
                     "6.2.0",
-                    "Answers `argv-mem`, `tot-mem`, `laddr` and `redir`; added `ID`",
+                    "Added `argv-mem`, `tot-mem`, `laddr`, `redir` and the option `ID`",
                 ),
-                ("7.0.0", "Answers `resp`, `multi-mem`, `rbs` and `rbp`"),
-                ("7.0.3", "Answers `ssub`"),
+                ("7.0.0", "Added `resp`, `multi-mem`, `rbs` and `rbp`"),
+                ("7.0.3", "Added `ssub`"),
             ])
             .flags(OTHERS)
             .tips(&[Tip::NondeterministicOutput]),
@@ -365,14 +365,14 @@ const SUBCOMMANDS: &[Command] = &[
             .syntax("enabled=(ON|OFF)")
             .flags(OTHERS),
         "7.0.0",
-        "Spares the connection when memory for clients runs out",
+        "Exempts the connection from the eviction of clients",
     ),
     doc(
         Command::session("no-touch", 3, no_touch)
             .syntax("enabled=(ON|OFF)")
             .flags(Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE)),
         "7.2.0",
-        "Lets the connection's commands leave access times alone",
+        "Keeps the connection's commands from updating access times",
     ),
     doc(
         Command::session("pause", -3, pause)
@@ -380,7 +380,7 @@ const SUBCOMMANDS: &[Command] = &[
             .history(&[("6.2.0", "Added `WRITE` and `ALL`")])
             .flags(OTHERS),
         "3.0.0",
-        "Holds back commands for a while",
+        "Suspends commands for some time",
     ),
     doc(
         Command::session("reply", 3, reply_mode)
@@ -413,12 +413,12 @@ const SUBCOMMANDS: &[Command] = &[
             )
             .flags(OWN),
         "6.0.0",
-        "Has the connection told when keys change that it has read",
+        "Enables invalidation messages for the keys that the connection reads",
     ),
     doc(
         Command::session("trackinginfo", 2, tracking::trackinginfo).flags(OWN),
         "6.2.0",
-        "Says how the connection tracks keys",
+        "Returns how the connection tracks keys",
     ),
     doc(
         Command::session("unblock", -3, unblock)

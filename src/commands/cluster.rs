@@ -1,5 +1,5 @@
-//! CLUSTER and what else is for nodes of a cluster, which this server is not: every one
-//! of them says so, as a Redis without `cluster-enabled` does.
+//! CLUSTER and the other commands for cluster nodes. Kedis has no cluster mode: each of
+//! them returns the error of a Redis without `cluster-enabled`.
 
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::commands::table::spec::Group;
@@ -143,7 +143,7 @@ const SUBCOMMANDS: &[Command] = &[
         -4,
         CHANGES,
         "3.0.0",
-        "Says which node a slot is with",
+        "Returns the node of a slot",
     )
     .syntax("slot:int subcommand=(IMPORTING node-id|MIGRATING node-id|NODE node-id|STABLE)"),
     row(
@@ -164,8 +164,8 @@ const SUBCOMMANDS: &[Command] = &[
         "Describes the cluster by slots",
     )
     .history(&[
-        ("4.0.0", "Tells the ids of nodes"),
-        ("7.0.0", "Tells more of the network"),
+        ("4.0.0", "Added the IDs of the nodes"),
+        ("7.0.0", "Added further network metadata"),
     ])
     .deprecated("7.0.0", "`CLUSTER SHARDS`"),
 ];
@@ -190,15 +190,8 @@ pub const COMMANDS: &[Command] = &[
         1,
         MODE,
         "3.0.0",
-        "Lets a replica in a cluster answer reads",
+        "Allows reads from a replica of a cluster",
     )
     .categories(&["connection"]),
-    row(
-        "readwrite",
-        1,
-        MODE,
-        "3.0.0",
-        "Makes a replica in a cluster answer no reads",
-    )
-    .categories(&["connection"]),
+    row("readwrite", 1, MODE, "3.0.0", "Ends READONLY").categories(&["connection"]),
 ];

@@ -1,4 +1,4 @@
-//! COMMAND: the command table, told to clients.
+//! COMMAND: the command table as clients see it.
 //!
 //! | file | what it is for |
 //! |---|---|
@@ -31,7 +31,7 @@ fn find(names: &Names, name: &[u8]) -> Option<&'static Registered> {
     }
 }
 
-/// What this server calls its commands.
+/// The names of the commands on this server, with `rename-command` applied.
 fn names(ctx: &SessionCtx<'_>) -> Names {
     Names::of(&ctx.server.config.load())
 }
@@ -188,7 +188,7 @@ const SUBCOMMANDS: &[Command] = &[
             .complexity("O(N), N: commands asked for")
             .tips(&[Tip::NondeterministicOutputOrder]),
         "7.0.0",
-        "Returns what commands are for",
+        "Returns the documentation of commands",
     ),
     row(
         Command::session("getkeys", -3, keys::getkeys)
@@ -202,7 +202,7 @@ const SUBCOMMANDS: &[Command] = &[
             .syntax("command [arg...]")
             .complexity("O(N), N: arguments of the command"),
         "7.0.0",
-        "Finds the keys among a command's arguments, and what happens to them",
+        "Finds the keys among a command's arguments, and how they are accessed",
     ),
     row(
         Command::session("help", 2, help),

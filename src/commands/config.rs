@@ -1,8 +1,8 @@
 //! CONFIG: the configuration as clients see and change it.
 //!
-//! Most parameters are read where they are used, so a change needs nothing
-//! more. What has to be done at once is done here, before the change is seen;
-//! if it fails, nothing has changed.
+//! Most parameters are read where they are used, so a change needs nothing more. The
+//! others are applied here before the new configuration is published. If that fails, the
+//! old configuration stays in force.
 
 use super::memory::no_eviction;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
@@ -49,7 +49,8 @@ fn set(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Does what a change asks for at once. What can fail comes first.
+/// Applies the parameters that take effect immediately. The steps that a request can make
+/// fail (limits, addresses) come first.
 fn apply(server: &Server, old: &Config, new: &Config) -> CmdResult {
     let changed = old.changed(new);
     let changes = |name: &str| changed.contains(&name);
@@ -66,7 +67,7 @@ fn apply(server: &Server, old: &Config, new: &Config) -> CmdResult {
     }
     if let Some(name) = ["port", "bind"].into_iter().find(|name| changes(name)) {
         if let Err(error) = server.listen(new) {
-            log::warn!("cannot listen as CONFIG SET {name} asks: {error}");
+            log::warn!("CONFIG SET {name}: cannot listen: {error}");
             let refusal = match name {
                 "port" => "Unable to listen on this port. Check server logs.",
                 _ => "Failed to bind to specified addresses.",
@@ -84,7 +85,7 @@ fn apply(server: &Server, old: &Config, new: &Config) -> CmdResult {
         let each = new.appendfsync == AppendFsync::Always;
         server.engine.set_fsync_each(each);
         if each {
-            // What was acknowledged before is safe from now on, too.
+            // Writes that were acknowledged before the change become durable too.
             server.engine.sync_wal()?;
         }
     }

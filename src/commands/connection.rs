@@ -13,7 +13,7 @@ use crate::state::clients::ClientFlags;
 use crate::state::session::ReplyMode;
 use crate::storage::DbIndex;
 
-/// The only user there is without ACLs.
+/// The only user: there are no ACLs.
 pub const DEFAULT_USER: &str = "default";
 
 const WRONG_PASSWORD: Error =
@@ -27,7 +27,7 @@ const HELLO_BEFORE_AUTH: Error = Error::text(
 const BAD_CLIENT_NAME: Error =
     Error::text("ERR Client names cannot contain spaces, newlines or special characters.");
 
-/// Whether a text may stand in a line of CLIENT LIST.
+/// Whether a text is allowed in a line of CLIENT LIST: no blanks, no control characters.
 pub fn is_plain(text: &[u8]) -> bool {
     text.iter().all(u8::is_ascii_graphic)
 }
@@ -41,13 +41,13 @@ pub fn set_name(session: &Session, name: &[u8]) -> CmdResult {
     Ok(())
 }
 
-/// Compares in a time that depends on the lengths alone.
+/// Compares in a time that depends only on the lengths (no timing side channel).
 fn same_secret(a: &[u8], b: &[u8]) -> bool {
     let differences = a.iter().zip(b).fold(0, |sum, (x, y)| sum | (x ^ y));
     a.len() == b.len() && differences == 0
 }
 
-/// Authenticates a session, or refuses and leaves it as it was.
+/// Authenticates a session. After an error the session is unchanged.
 fn authenticate(ctx: &mut SessionCtx<'_>, user: &[u8], password: &[u8]) -> CmdResult {
     let config = ctx.server.config.load();
     let required = &config.requirepass;
@@ -149,7 +149,7 @@ fn ping(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let in_messages = !ctx.session.resp3 && !ctx.session.subscriptions.is_empty();
     match args {
         [_] | [_, _] if in_messages => {
-            // A subscriber that speaks RESP2 reads messages, so this is one too.
+            // A RESP2 subscriber expects only pub/sub messages, so the reply has that form.
             ctx.reply.array(2);
             ctx.reply.bulk(b"pong");
             ctx.reply.bulk(args.get(1).copied().unwrap_or_default());
@@ -227,7 +227,7 @@ pub const COMMANDS: &[Command] = &[
     Command::session("echo", 2, echo)
         .syntax("message")
         .flags(SMALL)
-        .doc(Group::Connection, "1.0.0", "Answers its argument"),
+        .doc(Group::Connection, "1.0.0", "Returns its argument"),
     Command::session("hello", -1, hello)
         .syntax(
             "[arguments=(protover:int [AUTH auth=(username password)] \
@@ -250,7 +250,7 @@ pub const COMMANDS: &[Command] = &[
         .flags(Flags::FAST.union(Flags::SENTINEL).union(Flags::SUBSCRIBED))
         .tips(&[Tip::RequestAllShards, Tip::ResponseAllSucceeded])
         .migrated(Migrated::Nothing)
-        .doc(Group::Connection, "1.0.0", "Answers PONG, or its argument"),
+        .doc(Group::Connection, "1.0.0", "Returns PONG, or its argument"),
     Command::session("quit", -1, quit)
         .flags(LAST)
         .deprecated("7.2.0", "closing the connection")
@@ -262,7 +262,7 @@ pub const COMMANDS: &[Command] = &[
     Command::session("reset", 1, reset).flags(LAST).doc(
         Group::Connection,
         "6.2.0",
-        "Puts the connection back to how it was when it was new",
+        "Resets the state of the connection to that of a new one",
     ),
     Command::session("select", 2, select)
         .syntax("index:int")

@@ -25,7 +25,7 @@ fn check_flush_mode(args: &[&[u8]]) -> CmdResult {
     }
 }
 
-/// Clears a DB; does nothing to one that has no keys but to say so.
+/// Clears a DB. For a DB without keys it only records the change.
 fn clear(ctx: &mut WriteCtx<'_>, db: DbIndex) -> CmdResult {
     if ctx.txn.counts(db).keys > 0 {
         ctx.txn.clear_db(db)?;
@@ -71,8 +71,8 @@ fn swapdb(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// The DBs that a command of the binlog names: SELECT's, those that SWAPDB exchanges,
-/// the one that COPY or MOVE brings a key to.
+/// The DBs that a command of the binlog names: the argument of SELECT, both of SWAPDB, the
+/// destination of COPY or MOVE.
 pub fn named_dbs(args: &[&[u8]]) -> SmallVec<[DbIndex; 2]> {
     let found = args.first().and_then(|name| registry().find(name));
     found.map_or_else(SmallVec::new, |found| found.command.named_dbs(args))
@@ -87,8 +87,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "1.0.0",
-            "Says how many keys the DB has, those included whose time is over but that nobody \
-             has met yet",
+            "Returns how many keys the DB has; expired keys count until the server removes them",
         ),
     Command::write("flushdb", -1, flushdb)
         .syntax("[flush-type=(ASYNC@4.0.0|SYNC@6.2.0)]")

@@ -1,4 +1,4 @@
-//! DEBUG: what tests and developers need, within `enable-debug-command`.
+//! DEBUG: commands for tests and developers, allowed by `enable-debug-command`.
 
 use super::args;
 use super::object;
@@ -15,9 +15,9 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Keys that POPULATE makes at most where they must be one batch.
+/// Maximum number of keys of a POPULATE that must be one batch.
 const BATCH_MAX_KEYS: u64 = 1_000_000;
-/// Bytes of their values at most.
+/// Maximum size of their values, in bytes.
 const BATCH_MAX_BYTES: u64 = 1 << 30;
 
 const TOO_MUCH: Error = Error::text("ERR that is too much to make at once");
@@ -40,7 +40,7 @@ fn arg<'a>(args: &[&'a [u8]], index: usize) -> &'a [u8] {
 
 fn sleep(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     allow(ctx.server, ctx.session)?;
-    // As Redis reads it: what is no number is 0.
+    // As in Redis, an argument that is not a number counts as 0.
     let seconds = num::parse_f64(arg(args, 2)).unwrap_or(0.0);
     let duration =
         Duration::try_from_secs_f64(seconds.max(0.0)).map_err(|_| Error::Op(OpError::NotFloat))?;
@@ -73,9 +73,9 @@ fn set_skip_checksum_validation(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> Cmd
     Ok(())
 }
 
-/// RELOAD and LOADAOF: everything that is only in memory goes to files, so that
-/// what is read from now on is what a restart would find. Nothing is saved or
-/// flushed, so the options of RELOAD have nothing to change.
+/// RELOAD and LOADAOF: write all memtables to files, so that later reads find what a
+/// restart would find. Nothing is saved or cleared, so the options of RELOAD have no
+/// effect.
 fn reload(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     allow(ctx.server, ctx.session)?;
     let options = args.get(2..).unwrap_or_default();
@@ -93,7 +93,7 @@ fn reload(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Knobs of structures that do not exist here.
+/// Settings of data structures that Kedis does not have.
 fn accept(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     allow(ctx.server, ctx.session)?;
     ctx.reply.ok();
@@ -108,7 +108,7 @@ fn reply_buffer(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
 }
 
-/// What no subcommand takes, by its name or its number of arguments.
+/// The error for an unknown subcommand or a wrong number of arguments.
 fn unknown(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     allow(ctx.server, ctx.session)?;
     Err(help::mistaken(args))
@@ -142,7 +142,7 @@ fn protocol(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     match arg(args, 2).to_ascii_lowercase().as_slice() {
         b"string" => reply.bulk(b"Hello World"),
         b"integer" => reply.int(12345),
-        // The text of clients' tests, not a constant to be exact about.
+        // The text that tests of client libraries expect.
         b"double" => match reply.resp3 {
             true => reply.raw(b",3.141\r\n"),
             false => reply.bulk(b"3.141"),
@@ -158,7 +158,7 @@ fn protocol(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
             }
         }
         b"attrib" => {
-            // RESP2 has no attributes: the reply comes without.
+            // RESP2 has no attributes, so only the reply itself follows.
             if reply.resp3 {
                 reply.raw(b"|1\r\n$14\r\nkey-popularity\r\n*2\r\n$7\r\nkey:123\r\n:90\r\n");
             }
@@ -196,7 +196,7 @@ fn ints(reply: &mut Reply, header: fn(&mut Reply, usize)) {
 fn object(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     allow(ctx.server, ctx.session)?;
     let key = arg(args, 2);
-    // Also one whose time is over.
+    // Expired keys are shown too.
     let row = ctx.view.meta_row(ctx.db, key)?;
     let row = row.ok_or(Error::Op(OpError::NoSuchKey))?;
     let MetaView { meta, body } = MetaView::decode(&row)?;
@@ -213,8 +213,8 @@ fn object(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         .server
         .accesses
         .idle_s(ctx.view.key_hash(ctx.db, key), now_ms);
-    // The clock of Redis: seconds, of which it keeps 24 bits.
-    let used_s = (now_ms / 1000).saturating_sub(idle_s) & 0x00ff_ffff;
+    // Redis' LRU clock: the low 24 bits of the Unix time in seconds.
+    let used_s = (now_ms.0 / 1000).saturating_sub(idle_s) & 0x00ff_ffff;
     ctx.reply.simple(&format!(
         "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{bytes} lru:{used_s} \
          lru_seconds_idle:{idle_s} type:{} in_rows:{rows} expire_ms:{}",
@@ -252,13 +252,13 @@ fn digest_value(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// What DEBUG POPULATE is to make.
+/// The keys that DEBUG POPULATE creates.
 #[derive(Debug, Clone, Copy)]
 pub struct Population<'a> {
     /// How many keys.
     pub count: u64,
     prefix: &'a [u8],
-    /// Bytes of each value, if not as many as it has by itself.
+    /// Size of each value in bytes; `None`: as long as its text.
     size: Option<u64>,
 }
 
@@ -266,7 +266,7 @@ impl<'a> Population<'a> {
     /// Reads the command's arguments.
     ///
     /// # Errors
-    /// What is wrong with them, or that `session` may not use DEBUG.
+    /// The arguments are invalid, or `session` may not use DEBUG.
     pub fn parse(
         server: &Server,
         session: &Session,
@@ -290,10 +290,10 @@ impl<'a> Population<'a> {
         })
     }
 
-    /// Whether it can be made in one batch.
+    /// Checks that the keys fit into one batch.
     ///
     /// # Errors
-    /// It is too much for that.
+    /// There are too many keys, or their values are too large.
     pub fn check_batch(&self) -> CmdResult {
         let bytes = self.count.saturating_mul(self.size.unwrap_or(0));
         match self.count > BATCH_MAX_KEYS || bytes > BATCH_MAX_BYTES {
@@ -307,7 +307,7 @@ impl<'a> Population<'a> {
         [self.prefix, format!(":{number}").as_bytes()].concat()
     }
 
-    /// Its value.
+    /// The value of this number.
     pub fn value(&self, number: u64) -> Vec<u8> {
         let mut value = format!("value:{number}").into_bytes();
         if let Some(size) = self.size {
@@ -317,8 +317,8 @@ impl<'a> Population<'a> {
     }
 }
 
-/// Reads every row of the database and compares what it finds with what the
-/// rows claim of each other.
+/// Reads every row of the database and checks that rows agree with each other: counts,
+/// expiry index, references.
 fn kedis_check(ctx: &mut ReadCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     allow(ctx.server, ctx.session)?;
     let report = ctx.server.engine.check()?;
@@ -439,7 +439,7 @@ const SUBCOMMANDS: &[Command] = &[
     row(
         Command::session("error", 3, error),
         ADMIN,
-        "Answers an error",
+        "Returns an error",
     ),
     row(
         Command::session("help", 2, help),
@@ -464,7 +464,7 @@ const SUBCOMMANDS: &[Command] = &[
     row(
         Command::read("object", 3, object).keys(&[KeySpec::at(2, KeyFlags::RO)]),
         ADMIN.union(Flags::NO_TOUCH),
-        "Says how a value is kept",
+        "Returns how a value is stored",
     ),
     row(
         Command::session("pause-cron", 3, accept),
@@ -479,7 +479,7 @@ const SUBCOMMANDS: &[Command] = &[
     row(
         Command::session("protocol", 3, protocol),
         ADMIN,
-        "Answers a value of a type of the protocol",
+        "Returns a value of a type of the protocol",
     ),
     row(
         Command::session("quicklist-packed-threshold", 3, accept),
@@ -504,7 +504,7 @@ const SUBCOMMANDS: &[Command] = &[
     row(
         Command::session("set-disable-deny-scripts", 3, set_disable_deny_scripts),
         ADMIN,
-        "Lets scripts run commands that they may not",
+        "Allows scripts to run commands that are denied to them",
     ),
     row(
         Command::session(
@@ -513,7 +513,7 @@ const SUBCOMMANDS: &[Command] = &[
             set_skip_checksum_validation,
         ),
         ADMIN,
-        "Lets RESTORE take payloads with a wrong checksum",
+        "Makes RESTORE accept payloads with a wrong checksum",
     ),
     row(
         Command::session("sleep", 3, sleep),

@@ -3,6 +3,7 @@
 
 use super::args::Options;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::base::time::UnixMs;
 use crate::commands::table::migrated::Migrated;
 use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
@@ -37,7 +38,7 @@ fn dump(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// What RESTORE was asked for besides key, time and payload.
+/// The options of RESTORE.
 #[derive(Debug, Default)]
 struct RestoreOptions {
     replace: bool,
@@ -75,7 +76,7 @@ const BAD_FREQ: Error = Error::text("ERR Invalid FREQ value, must be >= 0 and <=
 const BAD_TTL: Error = Error::text("ERR Invalid TTL value, must be >= 0");
 const BUSY: Error = Error::text("BUSYKEY Target key name already exists.");
 
-/// Whether checksums of payloads are looked at (DEBUG SET-SKIP-CHECKSUM-VALIDATION).
+/// Whether checksums of payloads are verified (DEBUG SET-SKIP-CHECKSUM-VALIDATION).
 pub(super) fn checksum(server: &Server) -> Checksum {
     match server.skip_checksums.load(Ordering::Relaxed) {
         true => Checksum::Ignored,
@@ -106,13 +107,13 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let now_ms = ctx.txn.now_ms();
     let ttl = u64::try_from(super::args::int(args[2])?).map_err(|_| BAD_TTL)?;
     let expire_ms = match ttl {
-        0 => 0,
-        at_ms if options.absolute => at_ms,
-        ttl_ms => ttl_ms.saturating_add(now_ms),
+        0 => UnixMs::NONE,
+        at_ms if options.absolute => UnixMs(at_ms),
+        ttl_ms => now_ms + ttl_ms,
     };
     let payload =
         payload::open_with(bytes, checksum(ctx.server)).map_err(|error| refusal(error.into()))?;
-    // What a client may send at once bounds what it may unpack to.
+    // The limit for one argument also bounds the decompressed value.
     let config = ctx.server.config.load();
     let max_bytes = config
         .proto_max_bulk_len_bytes
@@ -122,12 +123,12 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         ctx.txn.vacate_key(db, key, old, false)?;
     }
     let taken = restore_value(ctx.txn, db, key, &payload, expire_ms, max_bytes).map_err(refusal)?;
-    let past = expire_ms != 0 && expire_ms <= ctx.txn.expiry_now_ms();
+    let past = expire_ms.is_some() && expire_ms <= ctx.txn.expiry_now_ms();
     if !past {
         ctx.server.stats.lost_field_times(taken.timed_fields);
     }
     if past || taken.elements == 0 {
-        // It was read all the same: a bad payload is an error in any case.
+        // The payload is parsed first, so that an invalid one is always an error.
         ctx.txn.rollback(&before);
         ctx.txn.start_command();
         if let Some(old) = &old {
@@ -153,11 +154,10 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// The effect: the same value whatever the key holds elsewhere, at the same time, in
-/// this server's own encoding. The payload that came may be of a version that a replica
-/// does not read, or hold what means another value at another time: fields of hashes
-/// that expire.
-fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: u64) -> CmdResult {
+/// States the effect: RESTORE with REPLACE and an absolute expiry, with a payload in this
+/// server's own encoding. The client's payload may have a version that a replica cannot
+/// read, or hold hash fields with expiry times, whose meaning depends on the time.
+fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: UnixMs) -> CmdResult {
     if !ctx.txn.is_logged() {
         ctx.txn.no_effect();
         return Ok(());
@@ -168,7 +168,7 @@ fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: u64) -> CmdResult {
     let view = &mut **ctx.txn;
     let payload = dump::payload(view, ctx.db, Stored::of(&found), &mut encoder, u64::MAX)?;
     let mut digits = itoa::Buffer::new();
-    let at_ms = digits.format(expire_ms).as_bytes();
+    let at_ms = digits.format(expire_ms.0).as_bytes();
     let effect: [&[u8]; 6] = [b"RESTORE", key, at_ms, &payload, b"REPLACE", b"ABSTTL"];
     ctx.txn.effect(ctx.db, &effect);
     Ok(())
@@ -176,7 +176,7 @@ fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: u64) -> CmdResult {
 
 const RESTORED: &[KeySpec] = &[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE))];
 
-/// RESTORE under a name.
+/// The row of RESTORE under this name.
 const fn restore_row(name: &'static str) -> Command {
     Command::write(name, -4, restore)
         .syntax(
@@ -206,12 +206,12 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "2.6.0",
-            "Returns a value as a payload that RESTORE takes, here or elsewhere",
+            "Returns a value as a payload for RESTORE, on this or another server",
         ),
     restore_row("restore").doc(
         Group::Generic,
         "2.6.0",
-        "Makes a key of a payload that DUMP returned, here or elsewhere",
+        "Creates a key from a payload of DUMP, of this or another server",
     ),
     restore_row("restore-asking")
         .flags(Flags::DENYOOM.union(Flags::ASKING))
@@ -219,7 +219,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "3.0.0",
-            "RESTORE, as the nodes of a cluster call it",
+            "RESTORE under the name that cluster nodes use",
         ),
 ];
 

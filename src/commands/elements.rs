@@ -11,15 +11,15 @@ use crate::types::OpError;
 use crate::types::members::Members;
 use std::ops::ControlFlow;
 
-/// Elements that one call looks at, whatever COUNT says: a client that wants
-/// more calls again, and others get their turn in between.
+/// Maximum number of elements that one call visits, whatever COUNT says. The client
+/// continues with the cursor, and other requests run in between.
 pub(super) const COUNT_MAX: u64 = 1 << 20;
 
-/// Elements that a call without COUNT looks at.
+/// Elements that a call without COUNT visits.
 pub(super) const COUNT_DEFAULT: u64 = 10;
 
-/// Bytes that a reply of repeated samples may have: their number is the
-/// client's choice, however small the collection.
+/// Maximum size of a reply of repeated samples, in bytes: their number is the client's
+/// choice, however small the collection.
 pub(super) const SAMPLES_MAX_BYTES: usize = 512 << 20;
 
 /// The shortest element of a reply, in bytes.
@@ -83,7 +83,7 @@ impl<'a> ScanRequest<'a> {
     }
 }
 
-/// What a scan of nothing answers.
+/// The reply of a scan of a missing key.
 pub fn reply_end_of_scan(reply: &mut Reply) {
     reply.array(2);
     reply.bulk(b"0");
@@ -101,7 +101,8 @@ pub fn sample_count(arg: &[u8]) -> Result<i64, Error> {
     Ok(count)
 }
 
-/// Replies with `count` different members, or with repeats `-count` ones.
+/// Replies with up to `count` distinct members, or, for a negative `count`, with `-count`
+/// members and repeats.
 pub fn reply_samples(
     ctx: &mut ReadCtx<'_>,
     members: &Members,

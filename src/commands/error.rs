@@ -1,4 +1,4 @@
-//! What clients see when a command fails: every wire text, once.
+//! The error type of commands, with the texts of common error replies.
 
 use crate::storage::StorageError;
 use crate::types::OpError;
@@ -8,9 +8,9 @@ use std::fmt;
 /// Why a command failed. Its `Display` is the error reply without the leading `-`.
 #[derive(Debug)]
 pub enum Error {
-    /// The value or the storage would not.
+    /// The operation on the value failed, or the storage did.
     Op(OpError),
-    /// The options make no sense.
+    /// `ERR syntax error`.
     Syntax,
     /// Wrong number of arguments for the command (`config|get` style name).
     Arity(Cow<'static, str>),
@@ -23,20 +23,21 @@ pub enum Error {
     },
     /// Anything else, beginning with its code.
     Text(Cow<'static, str>),
-    /// Likewise, quoting what a client sent, which need not be text.
+    /// Likewise, with quoted bytes of the client, which need not be UTF-8.
     Bytes(Vec<u8>),
 }
 
-/// Bytes of an argument that an error quotes at most.
+/// Maximum number of bytes of arguments that an error quotes.
 const QUOTED: usize = 128;
 
-/// What errors quote of an argument: as C would print it, up to a NUL and to a limit.
+/// The part of an argument that errors quote: up to the first NUL, as a C string, and at
+/// most `limit` bytes.
 pub fn quoted(arg: &[u8], limit: usize) -> &[u8] {
     let arg = &arg[..arg.len().min(limit)];
     arg.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// There is no memory for what a command would take.
+/// The command needs more memory than there is.
 pub const OUT_OF_MEMORY: Error =
     Error::text("OOM command not allowed when used memory > 'maxmemory'.");
 
@@ -66,7 +67,7 @@ impl Error {
         }
     }
 
-    /// No command has the name that `args` begin with.
+    /// The error for an unknown command: its name and the first arguments, shortened.
     pub fn unknown_command(args: &[&[u8]]) -> Error {
         let mut shown: Vec<u8> = Vec::new();
         for arg in args.iter().skip(1) {
@@ -81,7 +82,7 @@ impl Error {
         Error::Bytes([b"ERR unknown command '", name, middle, &shown].concat())
     }
 
-    /// An error whose text was made for the occasion.
+    /// An error with a formatted text.
     pub fn owned(text: String) -> Error {
         Error::Text(Cow::Owned(text))
     }

@@ -1,18 +1,19 @@
-//! When keys expire: setting, asking, taking back.
+//! Commands that set, read and remove the expiry of keys.
 //!
-//! What is logged is the moment (`PEXPIREAT`), or `DEL` for one that is over:
-//! never a span that would begin later on a replica.
+//! The binlog gets an absolute time (`PEXPIREAT`), or `DEL` if the time is in the past,
+//! never a relative TTL, which would start later on a replica.
 
 use super::args::{self, Options};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::commands::table::migrated::{Migrated, Time, TtlPlace};
 use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
 use crate::storage::txn::events::Class;
 use crate::types::keyspace;
 
-/// In what an EXPIRE command counts, and from when.
+/// The unit and the origin of an EXPIRE command's time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Unit {
     name: &'static str,
@@ -59,11 +60,11 @@ impl Conditions {
         Ok(found)
     }
 
-    /// Whether they let a key that expires at `current_ms` (0: never, which is
-    /// later than any time) expire at `when_ms`.
-    fn allow(&self, current_ms: u64, when_ms: i64) -> bool {
-        let expires = current_ms != 0;
-        let current_ms = i64::try_from(current_ms).unwrap_or(i64::MAX);
+    /// Whether the conditions allow the expiry `when_ms` (Unix ms) for a key that expires at
+    /// `current_ms`. 0 is no expiry, which counts as later than any time.
+    fn allow(&self, current_ms: UnixMs, when_ms: i64) -> bool {
+        let expires = current_ms.is_some();
+        let current_ms = current_ms.as_i64();
         !(self.nx && expires
             || self.xx && !expires
             || self.gt && (!expires || when_ms <= current_ms)
@@ -71,10 +72,10 @@ impl Conditions {
     }
 }
 
-/// The moment that an argument means, in Unix ms; may lie before 1970.
-fn moment_ms(arg: &[u8], unit: Unit, now_ms: u64) -> Result<i64, Error> {
+/// The time that an argument means, in Unix ms; may be negative (before 1970).
+fn moment_ms(arg: &[u8], unit: Unit, now_ms: UnixMs) -> Result<i64, Error> {
     let start_ms = match unit.from_now {
-        true => i64::try_from(now_ms).unwrap_or(i64::MAX),
+        true => now_ms.as_i64(),
         false => 0,
     };
     args::int(arg)?
@@ -101,8 +102,9 @@ fn set_expiry(ctx: &mut WriteCtx<'_>, args: &[&[u8]], unit: Unit) -> CmdResult {
         ctx.reply.int(0);
         return Ok(());
     }
-    // A replica leaves it to its master to delete.
-    match u64::try_from(when_ms) {
+    // `expiry_now_ms` is 0 where keys do not expire by the local clock, as for effects
+    // of a master: the master deletes the key.
+    match u64::try_from(when_ms).map(UnixMs) {
         Ok(expire_ms) if expire_ms > ctx.txn.expiry_now_ms() => {
             ctx.txn.set_expiry(ctx.db, key, &found, expire_ms)?;
             let mut text = Vec::new();
@@ -158,8 +160,8 @@ fn pexpireat(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn persist(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let key = args[1];
     let persisted = match ctx.txn.lookup(ctx.db, key)? {
-        Some(found) if found.meta.expire_ms != 0 => {
-            ctx.txn.set_expiry(ctx.db, key, &found, 0)?;
+        Some(found) if found.meta.expire_ms.is_some() => {
+            ctx.txn.set_expiry(ctx.db, key, &found, UnixMs::NONE)?;
             ctx.event(Class::GENERIC, "persist", key);
             1
         }
@@ -169,12 +171,16 @@ fn persist(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Answers −2 for no key, −1 for no expiry, else what `show` makes of the
-/// moment and of now (Unix ms).
-fn tell(ctx: &mut ReadCtx<'_>, key: &[u8], show: impl FnOnce(u64, u64) -> u64) -> CmdResult {
+/// Replies with −2 if there is no key, −1 if it has no expiry, otherwise with `show` of
+/// the expiry and the current time (both Unix ms).
+fn reply_expiry(
+    ctx: &mut ReadCtx<'_>,
+    key: &[u8],
+    show: impl FnOnce(UnixMs, UnixMs) -> u64,
+) -> CmdResult {
     let answer = match keyspace::head(ctx.view, ctx.db, key)? {
         None => -2,
-        Some(head) if head.expire_ms == 0 => -1,
+        Some(head) if !head.expire_ms.is_some() => -1,
         Some(head) => {
             let shown = show(head.expire_ms, ctx.view.now_ms());
             i64::try_from(shown).unwrap_or(i64::MAX)
@@ -189,19 +195,19 @@ fn rounded_s(ms: u64) -> u64 {
 }
 
 fn ttl(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    tell(ctx, args[1], |at, now| rounded_s(at.saturating_sub(now)))
+    reply_expiry(ctx, args[1], |at, now| rounded_s(at.since(now)))
 }
 
 fn pttl(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    tell(ctx, args[1], u64::saturating_sub)
+    reply_expiry(ctx, args[1], UnixMs::since)
 }
 
 fn expiretime(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    tell(ctx, args[1], |at, _| rounded_s(at))
+    reply_expiry(ctx, args[1], |at, _| rounded_s(at.0))
 }
 
 fn pexpiretime(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    tell(ctx, args[1], |at, _| at)
+    reply_expiry(ctx, args[1], |at, _| at.0)
 }
 
 const CHANGED: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))];
@@ -219,7 +225,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "1.0.0",
-            "Lets a key expire after some seconds",
+            "Sets when a key expires, in seconds from now",
         ),
     Command::write("pexpire", -3, pexpire)
         .syntax("key milliseconds:int [condition=(NX|XX|GT|LT)@7.0.0]")
@@ -231,7 +237,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "2.6.0",
-            "Lets a key expire after some milliseconds",
+            "Sets when a key expires, in milliseconds from now",
         ),
     Command::write("expireat", -3, expireat)
         .syntax("key unix-time-seconds:time [condition=(NX|XX|GT|LT)@7.0.0]")
@@ -243,7 +249,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "1.2.0",
-            "Lets a key expire at a Unix time in seconds",
+            "Sets when a key expires, as a Unix time in seconds",
         ),
     Command::write("pexpireat", -3, pexpireat)
         .syntax("key unix-time-milliseconds:time [condition=(NX|XX|GT|LT)@7.0.0]")
@@ -257,17 +263,17 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "2.6.0",
-            "Lets a key expire at a Unix time in milliseconds",
+            "Sets when a key expires, as a Unix time in milliseconds",
         ),
     Command::write("persist", 2, persist)
         .syntax("key")
         .flags(Flags::FAST)
         .keys(CHANGED)
         .categories(&["keyspace"])
-        .doc(Group::Generic, "2.2.0", "Takes a key's expiry away"),
+        .doc(Group::Generic, "2.2.0", "Removes the expiry of a key"),
     Command::read("ttl", 2, ttl)
         .syntax("key")
-        .history(&[("2.8.0", "Answers -2 if there is no key")])
+        .history(&[("2.8.0", "Returns -2 if there is no key")])
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
         .keys(READ)
         .categories(&["keyspace"])
@@ -275,11 +281,11 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "1.0.0",
-            "Says in how many seconds a key expires",
+            "Returns in how many seconds a key expires",
         ),
     Command::read("pttl", 2, pttl)
         .syntax("key")
-        .history(&[("2.8.0", "Answers -2 if there is no key")])
+        .history(&[("2.8.0", "Returns -2 if there is no key")])
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
         .keys(READ)
         .categories(&["keyspace"])
@@ -287,7 +293,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "2.6.0",
-            "Says in how many milliseconds a key expires",
+            "Returns in how many milliseconds a key expires",
         ),
     Command::read("expiretime", 2, expiretime)
         .syntax("key")
@@ -297,7 +303,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "7.0.0",
-            "Says when a key expires, as a Unix time in seconds",
+            "Returns when a key expires, as a Unix time in seconds",
         ),
     Command::read("pexpiretime", 2, pexpiretime)
         .syntax("key")
@@ -307,6 +313,6 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "7.0.0",
-            "Says when a key expires, as a Unix time in milliseconds",
+            "Returns when a key expires, as a Unix time in milliseconds",
         ),
 ];

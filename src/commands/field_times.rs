@@ -1,21 +1,21 @@
-//! Commands of newer servers that give fields of hashes times of their own, as
-//! they come in a stream, and what is left of them where such times are not kept.
-//! When such a field is over the source says so with HDEL, so a target that
-//! follows it still removes the field in time.
+//! Commands of newer servers that set expiry times of hash fields, as they appear in a
+//! replication stream, reduced to what a server without such times can run. When such a
+//! field expires, the source sends HDEL, so a target that follows it still removes the
+//! field in time.
 
 use crate::base::num;
 
-/// What is left of a command.
+/// A command without its field expiry times.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Timeless<'a> {
-    /// The command to run; nothing if it only sets times.
+    /// The command to run; `None` if the original only sets times.
     pub command: Option<Vec<&'a [u8]>>,
-    /// How many fields lose a time.
+    /// How many fields lose their expiry time.
     pub fields: u64,
 }
 
-/// The command without times of fields; nothing if it is none that has them, or
-/// is malformed.
+/// The command without field expiry times; `None` if it is malformed or not one of these
+/// commands.
 pub fn without_field_times<'a>(args: &[&'a [u8]]) -> Option<Timeless<'a>> {
     let (name, rest) = args.split_first()?;
     let is = |names: &[&str]| {
@@ -57,7 +57,7 @@ pub fn without_field_times<'a>(args: &[&'a [u8]]) -> Option<Timeless<'a>> {
         names.iter().any(|name| option.eq_ignore_ascii_case(name))
     });
     let each = if is_set { 2 } else { 1 };
-    // In a stream a condition has been met.
+    // In a replication stream the condition (FNX, FXX) was met at the source.
     let command = is_set.then(|| {
         let mut set: Vec<&[u8]> = vec![b"HSET"];
         set.extend(rest.first());
@@ -77,11 +77,10 @@ pub fn without_field_times<'a>(args: &[&'a [u8]]) -> Option<Timeless<'a>> {
 /// Some arguments of a command.
 type Args<'a> = [&'a [u8]];
 
-/// What stands between the key and FIELDS, and what stands behind the number of
-/// fields.
+/// The options between the key and FIELDS, and the arguments after the number of fields.
 fn fields_of<'b, 'a>(rest: &'b Args<'a>) -> Option<(&'b Args<'a>, &'b Args<'a>)> {
     let is_word = |arg: &&[u8]| arg.eq_ignore_ascii_case(b"FIELDS");
-    // The key may have that name.
+    // The key itself may be named FIELDS.
     let at = 1 + rest.get(1..)?.iter().position(is_word)?;
     let count = num::parse_u64(rest.get(at + 1)?)?;
     let fields = rest.get(at + 2..)?;

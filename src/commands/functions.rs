@@ -1,8 +1,8 @@
 //! FUNCTION: libraries of functions, which are rows of the database.
 //!
-//! What changes libraries runs while nobody else reads or writes keys, so all
-//! threads see it at once. DUMP and RESTORE use Redis' format: per library its
-//! opcode in RDB files and its text, then version and checksum.
+//! Commands that change libraries run while no other thread reads or writes keys, so all
+//! threads see the change at the same time. DUMP and RESTORE use Redis' format: for each
+//! library its RDB opcode and its code, then version and checksum.
 
 use super::dump::checksum;
 use super::scripts::{LOAD_TIME, check_interpreter, kill_running};
@@ -27,15 +27,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// What stands before a library in RDB files and payloads.
+/// The RDB opcode of a library (`RDB_OPCODE_FUNCTION2`).
 const OPCODE: u8 = 245;
 
 const TIMEOUT: Error = Error::text("ERR Error registering functions: ERR FUNCTION LOAD timeout");
 const NO_LIBRARY: Error = Error::text("ERR Library not found");
 const BAD_PAYLOAD: Error = Error::text("ERR DUMP payload version or checksum are wrong");
 
-/// Runs the text of a library once, to see whether it is right and what it has. `time`: how
-/// long that may take; one that was taken before, here or at a master, takes what it needs.
+/// Runs the code of a library once, to check it and to collect its functions. `time` is the
+/// limit for that; a library that was accepted before, here or by a master, has none.
 fn read_library(code: &[u8], time: Option<Duration>) -> Result<Library, Error> {
     let name = library_name(code).map_err(Error::Bytes)?.to_vec();
     let limits = Limits {
@@ -63,7 +63,7 @@ fn read_library(code: &[u8], time: Option<Duration>) -> Result<Library, Error> {
     })
 }
 
-/// Reads the libraries of the database; when a server starts.
+/// Reads the libraries of the database when the server starts.
 ///
 /// # Errors
 /// They cannot be read.
@@ -73,7 +73,7 @@ pub fn load_libraries(server: &Server) -> Result<(), Error> {
     server
         .engine
         .system_rows(system::LIBRARY_TAG, |name, code| {
-            // The mark of a load under way has the tag and no name.
+            // The row with the tag and an empty name marks a load in progress.
             if !name.is_empty() {
                 codes.push(code.to_vec());
             }
@@ -87,10 +87,10 @@ pub fn load_libraries(server: &Server) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a library can be added.
+/// Checks that the names of a library's functions are free.
 ///
 /// # Errors
-/// The name of one of its functions is taken.
+/// Another library has a function of the same name.
 fn check_names(libraries: &Libraries, library: &Library) -> Result<(), Error> {
     let Some(known) = libraries.clash(library) else {
         return Ok(());
@@ -111,10 +111,10 @@ fn add(libraries: &mut Libraries, library: Library, replace: bool) -> Result<(),
     Ok(())
 }
 
-/// Reads a library that comes with a whole data set, and adds it; returns its name.
+/// Adds a library of a data set that is loaded (full sync, RDB file); returns its name.
 ///
 /// # Errors
-/// It does not load, or its name or one of its functions' is taken.
+/// The library does not load, or its name or the name of one of its functions is taken.
 pub fn add_library(libraries: &mut Libraries, code: &[u8]) -> Result<Vec<u8>, Error> {
     let library = read_library(code, None)?;
     let name = library.name.clone();
@@ -122,7 +122,8 @@ pub fn add_library(libraries: &mut Libraries, code: &[u8]) -> Result<Vec<u8>, Er
     Ok(name)
 }
 
-/// Makes the libraries what they shall be: the rows that differ, and what threads see.
+/// Replaces the libraries by `new`: writes the rows that differ and publishes the new set
+/// to all threads.
 fn change(ctx: &mut WriteCtx<'_>, new: Libraries) {
     let old = ctx.server.scripts.libraries();
     for library in old.all() {
@@ -142,7 +143,7 @@ fn change(ctx: &mut WriteCtx<'_>, new: Libraries) {
     ctx.server.scripts.set_libraries(new);
 }
 
-/// How long a library may take that a client loads.
+/// The time limit for loading a library; none if the command comes from the master.
 fn time_of(ctx: &WriteCtx<'_>) -> Option<Duration> {
     let flags = ctx.session.info.flags();
     (!flags.contains(ClientFlags::MASTER)).then_some(LOAD_TIME)
@@ -212,7 +213,7 @@ fn flush(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         _ => return Err(wrong_arguments(args[1])),
     }
     change(ctx, Libraries::default());
-    // Even of nothing: a replica may have more.
+    // Also if there are no libraries here: a replica may have some.
     ctx.txn.effect(ctx.db, &[&b"FUNCTION"[..], b"FLUSH"]);
     ctx.reply.ok();
     Ok(())
@@ -242,7 +243,7 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         )?;
     }
     change(ctx, libraries);
-    // The payload that came may be of a version that a replica does not read.
+    // The client's payload may have a version that a replica cannot read.
     let compress = ctx.server.config.load().rdbcompression;
     let payload = payload_of(codes.iter().map(Vec::as_slice), compress);
     let effect: [&[u8]; 4] = [b"FUNCTION", b"RESTORE", &payload, policy.as_bytes()];
@@ -445,9 +446,9 @@ fn help(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Whole libraries change while nobody else reads or writes keys.
+/// Commands that change libraries run while no other thread reads or writes keys.
 const CHANGES: Flags = Flags::NOSCRIPT.union(Flags::EXCLUSIVE);
-/// New ones are compiled, and run to see what they register.
+/// New libraries are compiled and run to collect the functions that they register.
 const ADDS: Flags = CHANGES.union(Flags::DENYOOM).union(Flags::COMPILES);
 
 const fn sub(command: Command, flags: Flags, summary: &'static str) -> Command {
@@ -525,7 +526,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
                 Tip::ResponseSpecial,
             ]),
             Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
-            "Says which function runs",
+            "Returns which function runs",
         ),
     ],
 )

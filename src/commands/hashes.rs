@@ -250,7 +250,7 @@ fn hscan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 const READ: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))];
-const LOOK: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
+const METADATA: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
 const UPDATE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))];
 const INCREASE: &[KeySpec] = &[KeySpec::at(
     1,
@@ -272,13 +272,13 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Hash,
             "2.0.0",
-            "Removes fields; without any left, the hash goes too",
+            "Removes fields, and the key with the last one",
         ),
     Command::read("hexists", 3, hexists)
         .syntax("key field")
         .flags(Flags::FAST)
-        .keys(LOOK)
-        .doc(Group::Hash, "2.0.0", "Tells whether a hash has a field"),
+        .keys(METADATA)
+        .doc(Group::Hash, "2.0.0", "Returns whether a hash has a field"),
     Command::read("hget", 3, hget)
         .syntax("key field")
         .flags(Flags::FAST)
@@ -317,7 +317,7 @@ pub const COMMANDS: &[Command] = &[
     Command::read("hlen", 2, hlen)
         .syntax("key")
         .flags(Flags::FAST)
-        .keys(LOOK)
+        .keys(METADATA)
         .doc(Group::Hash, "2.0.0", "Counts the fields"),
     Command::read("hmget", -3, hmget)
         .syntax("key field...")
@@ -340,7 +340,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Hash,
             "6.2.0",
-            "Draws fields at random, different ones or (count below 0) with repeats",
+            "Returns random fields, different ones or (count below 0) with repeats",
         ),
     Command::read("hscan", -3, hscan)
         .syntax("key cursor:int [MATCH pattern] [COUNT count:int] [NOVALUES@7.4.0]")
@@ -351,7 +351,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Hash,
             "2.8.0",
-            "Walks over fields and values, a part with each call",
+            "Iterates over fields and values, a part with each call",
         ),
     Command::write("hset", -4, hset)
         .syntax("key data=(field value)...")
@@ -372,11 +372,11 @@ pub const COMMANDS: &[Command] = &[
     Command::read("hstrlen", 3, hstrlen)
         .syntax("key field")
         .flags(Flags::FAST)
-        .keys(LOOK)
+        .keys(METADATA)
         .doc(
             Group::Hash,
             "3.2.0",
-            "Tells how many bytes the value of a field has",
+            "Returns the length of the value of a field in bytes",
         ),
     Command::read("hvals", 2, hvals)
         .syntax("key")

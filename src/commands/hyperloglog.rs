@@ -1,6 +1,6 @@
-//! HyperLogLogs. PFCOUNT reads only: unlike in Redis it does not write the count
-//! that it found into the value, but it uses the one that is there while it is
-//! good. So it needs no lock until the commit and runs on replicas as it is.
+//! HyperLogLogs. Unlike in Redis, PFCOUNT does not write the computed cardinality into the
+//! value; it does use a valid cached one. So it is a plain read: it needs no exclusive lock
+//! and runs on replicas.
 
 use super::args::is;
 use super::error::quoted;
@@ -63,7 +63,7 @@ fn pfdebug(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if is(name, "GETREG") {
         let mut ranks = Box::new([0; REGISTERS]);
         found.raise(&mut ranks)?;
-        // As in Redis, where a look at the registers needs all of them.
+        // As in Redis, GETREG converts the value to the dense form.
         hll::make_dense(ctx.txn, ctx.db, key)?;
         ctx.reply.array(REGISTERS);
         ranks.iter().for_each(|rank| ctx.reply.int((*rank).into()));
@@ -88,8 +88,8 @@ fn pfdebug(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// The runs of a sparse one in words: `Z` and `z` are zeros in two bytes and in
-/// one, `v` is a rank and how many registers have it.
+/// The opcodes of a sparse value as text: `z` (ZERO) and `Z` (XZERO) with a run length, `v`
+/// (VAL) with a rank and a run length.
 fn describe(body: &[u8]) -> Result<String, Error> {
     for_each_run(body, |_| {})?;
     let mut text = String::new();

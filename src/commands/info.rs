@@ -1,15 +1,15 @@
-//! INFO: what the server knows about itself, in sections of `name:value` lines.
+//! INFO: state and statistics of the server, in sections of `name:value` lines.
 //!
 //! | file | sections |
 //! |---|---|
-//! | here | which sections there are, and which are asked for |
+//! | this file | the list of sections and their selection |
 //! | [`process`] | server, clients, memory, cpu |
 //! | [`counters`] | stats, commandstats, errorstats, latencystats |
 //! | [`replication`] | replication |
 //! | [`data`] | persistence, cluster, keyspace, storage, binlog, rocksdb |
 //!
-//! Field names are Redis' wherever a field means the same; fields of features
-//! that cannot exist here are there with the value that says "none".
+//! Field names are Redis' wherever a field means the same. Fields of features that Kedis
+//! does not have are present with the value that means "none".
 
 mod counters;
 mod data;
@@ -49,7 +49,7 @@ impl Text {
         let _ = write!(self.out, "{line}\r\n");
     }
 
-    /// One field; what would break the line becomes a space.
+    /// One field; line breaks in the value become spaces.
     fn field(&mut self, name: &str, value: impl Display) {
         let start = self.out.len() + name.len() + 1;
         let _ = write!(self.out, "{name}:{value}");
@@ -61,21 +61,21 @@ impl Text {
         self.out.push_str("\r\n");
     }
 
-    /// Fields that are always the same here.
+    /// Fields with constant values.
     fn constants(&mut self, fields: &[(&str, &str)]) {
         for (name, value) in fields {
             self.field(name, value);
         }
     }
 
-    /// A size in bytes, and once more for people.
+    /// A size in bytes, and again in human-readable form (`…_human`).
     fn bytes(&mut self, name: &str, bytes: u64) {
         self.field(name, bytes);
         self.field(&format!("{name}_human"), human_bytes(bytes));
     }
 }
 
-/// A size for people: `1.50K`.
+/// A size in human-readable form: `1.50K`.
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["K", "M", "G", "T", "P"];
     if bytes < 1024 {
@@ -93,7 +93,7 @@ pub fn human_bytes(bytes: u64) -> String {
     format!("{value:.2}{unit}")
 }
 
-/// In which answers a section stands besides its own.
+/// Which replies include a section, besides those that name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum In {
     /// INFO without arguments, `default`, `all` and `everything`.

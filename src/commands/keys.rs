@@ -113,7 +113,7 @@ fn db_index(arg: &[u8], databases: u16) -> Result<DbIndex, Error> {
     }
 }
 
-/// For locking: the DB that an argument names, whether or not there is one.
+/// For locking: the DB that an argument names, without a check that it exists.
 fn maybe_db(arg: &[u8]) -> Option<DbIndex> {
     let number = args::int(arg).ok()?;
     u16::try_from(number).ok().map(DbIndex)
@@ -200,7 +200,7 @@ const REMOVED: &[KeySpec] = &[KeySpec::range(
     1,
     KeyFlags::RM.union(KeyFlags::DELETE),
 )];
-const LOOKED_AT: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyFlags::RO)];
+const METADATA: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyFlags::RO)];
 const FROM: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE);
 const OVERWRITTEN: KeyFlags = KeyFlags::OW.union(KeyFlags::UPDATE);
 
@@ -216,7 +216,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "1.0.0",
-            "Deletes keys and says how many there were",
+            "Deletes keys and returns how many existed",
         ),
     Command::write("unlink", -2, del)
         .syntax("key...")
@@ -229,39 +229,39 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "4.0.0",
-            "Deletes keys, as DEL does; what they held is reclaimed in the background",
+            "Deletes keys, as DEL does; their space is reclaimed in the background",
         ),
     Command::read("exists", -2, exists)
         .syntax("key...")
         .complexity("O(K), K: keys")
         .history(&[("3.0.3", "Takes several keys")])
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
-        .keys(LOOKED_AT)
+        .keys(METADATA)
         .categories(&["keyspace"])
         .tips(&[Tip::RequestMultiShard, Tip::ResponseAggSum])
         .doc(
             Group::Generic,
             "1.0.0",
-            "Says how many of the keys exist; a key named twice counts twice",
+            "Returns how many of the keys exist; a key given twice counts twice",
         ),
     Command::read("touch", -2, exists)
         .syntax("key...")
         .complexity("O(K), K: keys")
         .flags(Flags::FAST.union(Flags::TOUCHES))
-        .keys(LOOKED_AT)
+        .keys(METADATA)
         .categories(&["keyspace"])
         .tips(&[Tip::RequestMultiShard, Tip::ResponseAggSum])
         .doc(
             Group::Generic,
             "3.2.1",
-            "Counts as an access of the keys and says how many exist",
+            "Updates the access times of keys and returns how many exist",
         ),
     Command::read("type", 2, type_of)
         .syntax("key")
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
         .keys(&[KeySpec::at(1, KeyFlags::RO)])
         .categories(&["keyspace"])
-        .doc(Group::Generic, "1.0.0", "Names the type of a key's value"),
+        .doc(Group::Generic, "1.0.0", "Returns the type of a key's value"),
     Command::read("keys", 2, keys)
         .syntax("pattern")
         .complexity(
@@ -283,7 +283,7 @@ pub const COMMANDS: &[Command] = &[
             Tip::ResponseSpecial,
             Tip::NondeterministicOutput,
         ])
-        .doc(Group::Generic, "1.0.0", "Returns some key of the DB"),
+        .doc(Group::Generic, "1.0.0", "Returns a random key of the DB"),
     Command::write("rename", 3, rename)
         .syntax("key newkey:key")
         .keys(&[KeySpec::at(1, FROM), KeySpec::at(2, OVERWRITTEN)])
@@ -292,7 +292,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "1.0.0",
-            "Gives a key another name, over whatever had that name",
+            "Renames a key, and overwrites a key of the new name",
         ),
     Command::write("renamenx", 3, renamenx)
         .syntax("key newkey:key")
@@ -307,7 +307,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "1.0.0",
-            "Gives a key another name unless that is taken",
+            "Renames a key, unless the new name exists",
         ),
     Command::write("move", 3, move_key)
         .syntax("key db:int")
@@ -323,7 +323,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "1.0.0",
-            "Moves a key to another DB unless its name is taken there",
+            "Moves a key to another DB, unless it exists there",
         ),
     Command::write("copy", -3, copy)
         .syntax("source:key destination:key [DB destination-db:int] [REPLACE]")

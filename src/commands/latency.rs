@@ -1,4 +1,4 @@
-//! LATENCY: events that took very long, and how long commands take.
+//! LATENCY: slow events and the latency distribution of commands.
 
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::commands::table::help;
@@ -63,7 +63,7 @@ fn graph(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// A bar for each of the newest samples, over its height in milliseconds.
+/// A bar chart of the newest samples; the height of a bar is the latency.
 fn draw(name: &str, history: &History) -> String {
     const ROWS: u64 = 4;
     let skip = history.samples.len().saturating_sub(GRAPH_WIDTH);
@@ -152,7 +152,7 @@ fn histogram(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         }
     }
     let stats = &ctx.server.stats.per_command;
-    // None is kept without `latency-tracking`.
+    // Without `latency-tracking` all buckets are empty.
     let has_some = |stats: &CommandStats| stats.latency.iter().any(|bucket| bucket.get() > 0);
     chosen.retain(|command| stats.get(command.index).is_some_and(has_some));
     ctx.reply.map(chosen.len());
@@ -165,7 +165,8 @@ fn histogram(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Calls, and for each power of two of microseconds how many were faster.
+/// The number of calls, and the cumulative histogram with powers of two of microseconds as
+/// upper bounds.
 fn distribution(reply: &mut Reply, stats: &CommandStats) {
     let mut buckets = Vec::new();
     let mut total = 0;
@@ -228,7 +229,7 @@ const SUBCOMMANDS: &[Command] = &[
                 Tip::ResponseSpecial,
             ]),
         "2.8.13",
-        "Says what the slow events suggest",
+        "Returns advice from the slow events",
     ),
     row(
         Command::session("graph", 3, graph)
@@ -241,7 +242,7 @@ const SUBCOMMANDS: &[Command] = &[
                 Tip::ResponseSpecial,
             ]),
         "2.8.13",
-        "Draws the slow events of a class",
+        "Returns a graph of the slow events of a class",
     ),
     row(
         Command::session("help", 2, help).flags(HELPS),
@@ -293,7 +294,7 @@ const SUBCOMMANDS: &[Command] = &[
             .flags(ADMIN)
             .tips(&[Tip::RequestAllNodes, Tip::ResponseAggSum]),
         "2.8.13",
-        "Forgets slow events",
+        "Deletes the recorded slow events",
     ),
 ];
 

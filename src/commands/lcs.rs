@@ -1,7 +1,7 @@
 //! LCS: the longest common subsequence of two strings.
 //!
-//! Time and memory are the product of the lengths, so `proto-max-bulk-len`
-//! bounds the table.
+//! Dynamic programming over all pairs of prefixes: time and memory grow with the product of
+//! the lengths, so `proto-max-bulk-len` bounds the table.
 
 use super::args::Options;
 use super::{CmdResult, Error, ReadCtx};
@@ -10,7 +10,7 @@ use crate::types::OpError;
 use crate::types::string;
 use std::ops::Range;
 
-/// What the client wants to see.
+/// The options of LCS.
 #[derive(Debug, Default)]
 struct Wanted {
     len: bool,
@@ -21,34 +21,35 @@ struct Wanted {
 
 impl Wanted {
     fn parse(args: &[&[u8]]) -> Result<Wanted, Error> {
-        let mut wish = Wanted::default();
+        let mut wanted = Wanted::default();
         let mut options = Options::new(args, 3);
         while !options.is_empty() {
             if options.word("IDX") {
-                wish.idx = true;
+                wanted.idx = true;
             } else if options.word("LEN") {
-                wish.len = true;
+                wanted.len = true;
             } else if options.word("WITHMATCHLEN") {
-                wish.with_match_len = true;
+                wanted.with_match_len = true;
             } else if options.word("MINMATCHLEN") {
-                // A negative bound bounds nothing.
-                wish.min_match_len = usize::try_from(options.int()?).unwrap_or(0);
+                // A negative minimum has no effect.
+                wanted.min_match_len = usize::try_from(options.int()?).unwrap_or(0);
             } else {
                 return Err(Error::Syntax);
             }
         }
-        if wish.len && wish.idx {
+        if wanted.len && wanted.idx {
             return Err(Error::text(
                 "ERR If you want both the length and indexes, please just use IDX.",
             ));
         }
-        Ok(wish)
+        Ok(wanted)
     }
 }
 
-/// The handler.
+/// The handler of LCS.
 pub fn lcs(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    // The lengths first: nothing is read that the table has no room for.
+    // The lengths are checked first, so that no value is read for which the table would
+    // be too large.
     let mut len = |key| match ctx.view.quietly(|view| string::len(view, ctx.db, key)) {
         Ok(len) => Ok(len.unwrap_or(0)),
         Err(OpError::WrongType) => Err(Error::text(
@@ -57,15 +58,15 @@ pub fn lcs(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         Err(error) => Err(error.into()),
     };
     let (a_len, b_len) = (len(args[1])?, len(args[2])?);
-    let wish = Wanted::parse(args)?;
+    let wanted = Wanted::parse(args)?;
     let max_bytes = ctx.server.config.load().proto_max_bulk_len_bytes;
     let cells = cells(a_len, b_len, max_bytes)?;
     let a = string::get(ctx.view, ctx.db, args[1])?.unwrap_or_default();
     let b = string::get(ctx.view, ctx.db, args[2])?.unwrap_or_default();
     let table = Table::new(&a, &b, cells)?;
-    if wish.idx {
-        reply_matches(ctx.reply, &table, &wish);
-    } else if wish.len {
+    if wanted.idx {
+        reply_matches(ctx.reply, &table, &wanted);
+    } else if wanted.len {
         ctx.reply.int(i64::from(table.at(a.len(), b.len())));
     } else {
         ctx.reply.bulk(&table.common());
@@ -73,7 +74,8 @@ pub fn lcs(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// How many cells the table for strings of these lengths has, if it may.
+/// The number of cells of the table for strings of these lengths; an error if it is too
+/// large.
 fn cells(a_len: u64, b_len: u64, max_bytes: u64) -> Result<usize, Error> {
     const LEN_MAX: u64 = u32::MAX as u64 - 1;
     if a_len >= LEN_MAX || b_len >= LEN_MAX {
@@ -88,23 +90,23 @@ fn cells(a_len: u64, b_len: u64, max_bytes: u64) -> Result<usize, Error> {
     Ok(cells as usize)
 }
 
-fn reply_matches(reply: &mut Reply, table: &Table<'_>, wish: &Wanted) {
+fn reply_matches(reply: &mut Reply, table: &Table<'_>, wanted: &Wanted) {
     reply.map(2);
     reply.bulk(b"matches");
     let mark = reply.begin();
     let mut matches = 0;
     table.walk(|in_a, in_b| {
-        if in_a.len() < wish.min_match_len {
+        if in_a.len() < wanted.min_match_len {
             return;
         }
         matches += 1;
-        reply.array(if wish.with_match_len { 3 } else { 2 });
+        reply.array(if wanted.with_match_len { 3 } else { 2 });
         for range in [&in_a, &in_b] {
             reply.array(2);
             reply.int(range.start as i64);
             reply.int(range.end as i64 - 1);
         }
-        if wish.with_match_len {
+        if wanted.with_match_len {
             reply.int(in_a.len() as i64);
         }
     });
@@ -113,11 +115,11 @@ fn reply_matches(reply: &mut Reply, table: &Table<'_>, wish: &Wanted) {
     reply.int(i64::from(table.at(table.a.len(), table.b.len())));
 }
 
-/// For all prefixes of `a` and `b`, how long their common subsequence is.
+/// The length of the longest common subsequence for each pair of prefixes of `a` and `b`.
 struct Table<'a> {
     a: &'a [u8],
     b: &'a [u8],
-    /// Row after row, one row for each prefix of `a`.
+    /// Row-major, one row for each prefix of `a`.
     lens: Vec<u32>,
 }
 
@@ -146,7 +148,7 @@ impl<'a> Table<'a> {
         Ok(Table { a, b, lens })
     }
 
-    /// For the first `i` bytes of `a` and the first `j` of `b`.
+    /// The length for the first `i` bytes of `a` and the first `j` bytes of `b`.
     fn at(&self, i: usize, j: usize) -> u32 {
         self.lens[i * (self.b.len() + 1) + j]
     }
@@ -167,7 +169,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Calls `each` with the ranges of every unbroken match, last first.
+    /// Calls `each` with the ranges of every contiguous match, last first.
     fn walk(&self, mut each: impl FnMut(Range<usize>, Range<usize>)) {
         let mut run: Option<(Range<usize>, Range<usize>)> = None;
         self.walk_bytes(|i, j| match &mut run {

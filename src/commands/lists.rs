@@ -118,19 +118,19 @@ pub fn pop_first<'a>(ctx: &mut WriteCtx<'_>, asked: &Mpop<'a>) -> Result<Option<
     Ok(None)
 }
 
-/// What LMPOP and BLMPOP ask for: `numkeys key … LEFT|RIGHT [COUNT count]`.
+/// The arguments of LMPOP and BLMPOP: `numkeys key … LEFT|RIGHT [COUNT count]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Mpop<'a> {
-    /// Where to look, in this order.
+    /// The keys, in order of preference.
     pub keys: &'a [&'a [u8]],
-    /// Where to pop.
+    /// The end of the list from which items are popped.
     pub end: End,
-    /// How many items at the most; at least 1.
+    /// Maximum number of items; at least 1.
     pub count: u64,
 }
 
 impl<'a> Mpop<'a> {
-    /// Reads the arguments, the number of keys standing at index `at`.
+    /// Parses the arguments; the number of keys is at index `at`.
     pub fn parse(args: &'a [&'a [u8]], at: usize) -> Result<Mpop<'a>, Error> {
         let mut options = Options::new(args, at);
         let numkeys = args::int_from(options.value()?, 1, "ERR numkeys should be greater than 0")?;
@@ -276,15 +276,15 @@ fn ltrim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// What LPOS is to look for.
+/// The options of LPOS.
 struct Wanted {
-    /// Where the search begins.
+    /// The direction of the search.
     order: Direction,
-    /// Matches to pass over.
+    /// Number of matches to skip.
     skip: u64,
-    /// Matches to report; `None` for one, reported without an array.
+    /// Maximum number of matches; `None`: one match, not in an array.
     count: Option<u64>,
-    /// Items to compare.
+    /// Maximum number of items to compare.
     maxlen: u64,
 }
 
@@ -363,7 +363,7 @@ fn lpos(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// A length or a position; never beyond an `i64`.
+/// Replies with a length or a position, at most `i64::MAX`.
 fn reply_len(reply: &mut Reply, len: u64) {
     reply.int(i64::try_from(len).unwrap_or(i64::MAX));
 }
@@ -444,7 +444,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::List,
             "1.0.0",
-            "Pushes items at the head of a list, which is made if need be",
+            "Pushes items at the head of a list, and creates it if absent",
         ),
     Command::write("lpushx", -3, lpushx)
         .syntax("key element...")
@@ -512,7 +512,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::List,
             "1.0.0",
-            "Pushes items at the tail of a list, which is made if need be",
+            "Pushes items at the tail of a list, and creates it if absent",
         ),
     Command::write("rpushx", -3, rpushx)
         .syntax("key element...")

@@ -1,4 +1,4 @@
-//! MEMORY: how much memory and space things take.
+//! MEMORY: memory use of the server and size of values.
 
 use super::args::Options;
 use super::info::human_bytes;
@@ -13,7 +13,7 @@ use crate::state::memory;
 use crate::sys::huge_pages;
 use crate::types::inspect;
 
-/// How many entries USAGE looks at unless told.
+/// Default number of elements that MEMORY USAGE samples.
 const DEFAULT_SAMPLES: u64 = 5;
 
 fn usage(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -36,7 +36,7 @@ fn usage(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// What the server's memory goes to, in bytes.
+/// Memory use of the server, in bytes, and its number of keys.
 struct Breakdown {
     used: u64,
     peak: u64,
@@ -103,7 +103,7 @@ fn stats(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     for (db, _) in &dbs {
         fields.name(&format!("db.{}", db.0));
         fields.reply.map(2);
-        // Keys and expiries stand on disk; nothing is kept in memory of each.
+        // Keys and expiries are on disk; there is no memory overhead per key.
         for name in ["overhead.hashtable.main", "overhead.hashtable.expires"] {
             fields.reply.bulk(name.as_bytes());
             fields.reply.int(0);
@@ -168,7 +168,7 @@ fn doctor(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 }
 
 fn diagnose(server: &Server) -> String {
-    /// Memory below which nothing is worth a word, in bytes.
+    /// Memory use below which ratios are not reported, in bytes.
     const LITTLE: u64 = 32 << 20;
     let all = Breakdown::of(server);
     let now = server.memory.figures();
@@ -224,7 +224,7 @@ fn diagnose(server: &Server) -> String {
     }
 }
 
-/// What to say of a policy that asks for keys to be evicted.
+/// The warning for a policy that would evict keys; `None` for `noeviction`.
 pub fn no_eviction(config: &Config) -> Option<String> {
     let policy = config.maxmemory_policy;
     (policy != MaxmemoryPolicy::Noeviction).then(|| {
@@ -283,7 +283,7 @@ const SUBCOMMANDS: &[Command] = &[
             Tip::RequestAllShards,
             Tip::ResponseSpecial,
         ]),
-        "Says what the memory figures suggest",
+        "Returns advice from the memory figures",
     ),
     row(
         Command::session("help", 2, help).flags(Flags::LOADING.union(Flags::STALE)),
@@ -300,7 +300,7 @@ const SUBCOMMANDS: &[Command] = &[
     row(
         Command::session("purge", 2, purge)
             .tips(&[Tip::RequestAllShards, Tip::ResponseAllSucceeded]),
-        "Gives unused pages back to the system",
+        "Returns unused pages to the system",
     ),
     row(
         Command::session("stats", 2, stats).tips(&[
@@ -308,7 +308,7 @@ const SUBCOMMANDS: &[Command] = &[
             Tip::RequestAllShards,
             Tip::ResponseSpecial,
         ]),
-        "Returns what the server's memory goes to",
+        "Returns the memory use of the server by purpose",
     ),
     row(
         Command::read("usage", -3, usage)

@@ -1,6 +1,5 @@
-//! MIGRATE: keys to another server. What it says is taken in here; a thread of
-//! its own does the rest (see [`crate::state::migrations`]), and the client gets
-//! its reply from there.
+//! MIGRATE: moves keys to another server. The handler parses the request; a `migrate-N`
+//! thread moves the keys and replies to the client (see [`crate::state::migrations`]).
 
 use super::args::{self, Options};
 use super::{CmdResult, Command, Error, KeyFlags, KeySpec, WriteCtx};
@@ -13,7 +12,7 @@ use crate::state::migrations::{Credentials, Migration};
 use crate::state::session::ReplyMode;
 use std::time::Duration;
 
-/// What holds if the timeout is none.
+/// The timeout if the argument is 0 or negative.
 const DEFAULT_TIMEOUT_MS: i64 = 1000;
 
 const KEY_AND_KEYS: Error = Error::text(
@@ -22,8 +21,8 @@ const KEY_AND_KEYS: Error = Error::text(
 const TOO_MANY: Error = Error::text("TRYAGAIN too many migrations are waiting");
 const NOT_NOW: Error = Error::text("ERR MIGRATE is not possible within a transaction or a script");
 
-/// The words behind the timeout.
-struct Words<'a> {
+/// The options after the timeout.
+struct MigrateOptions<'a> {
     copy: bool,
     replace: bool,
     credentials: Option<Credentials>,
@@ -31,8 +30,8 @@ struct Words<'a> {
     is_prefix: bool,
 }
 
-fn parse<'a>(args: &'a [&'a [u8]]) -> Result<Words<'a>, Error> {
-    let mut words = Words {
+fn parse<'a>(args: &'a [&'a [u8]]) -> Result<MigrateOptions<'a>, Error> {
+    let mut words = MigrateOptions {
         copy: false,
         replace: false,
         credentials: None,
@@ -115,7 +114,8 @@ fn migrate(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         replace: words.replace,
         credentials: words.credentials,
     };
-    // Before the request is out of hand: the answer must find it so.
+    // The session must be waiting before the request is submitted, because the reply may
+    // come immediately.
     ctx.session.wait_for_answer(wants_reply);
     info.set_flag(ClientFlags::BLOCKED, true);
     if !ctx.server.migrations.submit(migration) {

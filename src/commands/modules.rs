@@ -1,4 +1,4 @@
-//! MODULE, where there are none: the list is empty, and none can be loaded.
+//! MODULE: Kedis has no modules. The list is empty, and loading fails.
 
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::commands::table::help;
@@ -30,7 +30,7 @@ fn load(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     allow(ctx)?;
     let path = args.get(2).copied().unwrap_or_default();
     let path = String::from_utf8_lossy(path);
-    log::warn!("the module {path:?} is not loaded: this server takes no modules");
+    log::warn!("module {path:?} is not loaded: this server does not support modules");
     Err(NOT_LOADED)
 }
 

@@ -1,4 +1,4 @@
-//! OBJECT: how a value is kept and how often it is used.
+//! OBJECT: encoding, access statistics and reference count of a value.
 
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx};
 use crate::commands::table::spec::Group;
@@ -10,10 +10,10 @@ use crate::types::definition::{Limit, Limits};
 use crate::types::string::definition::is_shared;
 use crate::types::table::definition;
 
-/// The references that Redis says a shared object has.
+/// The reference count that Redis reports for a shared object.
 const SHARED_REFERENCES: i64 = i32::MAX as i64;
 
-/// The value, or a null reply.
+/// Looks up the key; replies with null if it does not exist.
 fn lookup(ctx: &mut ReadCtx<'_>, key: &[u8]) -> Result<Option<KeyMeta>, Error> {
     let found = ctx.view.quietly(|view| view.lookup(ctx.db, key))?;
     if found.is_none() {
@@ -41,7 +41,7 @@ fn limits(config: &Config) -> Limits {
     }
 }
 
-/// The name of a value's form.
+/// The encoding that Redis would report for a value.
 pub fn encoding_of(ctx: &mut ReadCtx<'_>, found: &KeyMeta) -> Result<&'static str, Error> {
     let limits = limits(&ctx.server.config.load());
     Ok(definition(found.meta.kind).encoding(ctx.view, ctx.db, found, &limits)?)
@@ -132,7 +132,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
             .doc(
                 Group::Generic,
                 "2.2.3",
-                "Says what Redis would call the form of a value",
+                "Returns the name of the encoding that Redis would use for the value",
             ),
         Command::read("freq", 3, freq)
             .syntax("key")
@@ -143,7 +143,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
             .doc(
                 Group::Generic,
                 "4.0.0",
-                "Says how often a key was used lately, as a logarithm",
+                "Returns the logarithmic access frequency of a key",
             ),
         Command::read("idletime", 3, idletime)
             .syntax("key")
@@ -154,7 +154,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
             .doc(
                 Group::Generic,
                 "2.2.3",
-                "Says for how many seconds a key was not used",
+                "Returns for how many seconds a key was not accessed",
             ),
         Command::read("refcount", 3, refcount)
             .syntax("key")
@@ -165,7 +165,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
             .doc(
                 Group::Generic,
                 "2.2.3",
-                "Says how often Redis would share the value: small numbers without end",
+                "Returns the reference count that Redis would have for the value",
             ),
         Command::session("help", 2, help)
             .flags(Flags::LOADING.union(Flags::STALE))
@@ -176,5 +176,5 @@ pub const COMMANDS: &[Command] = &[Command::container(
 .doc(
     Group::Generic,
     "2.2.3",
-    "How values are kept and how often they are used",
+    "Commands about the encoding and the accesses of values",
 )];

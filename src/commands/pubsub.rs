@@ -1,5 +1,5 @@
-//! Publish and subscribe. What is sent to subscribers goes out once the tick is
-//! durable: see [`crate::state::pubsub`].
+//! Publish and subscribe. Messages are sent to subscribers when the tick is durable: see
+//! [`crate::state::pubsub`].
 
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, SessionCtx};
 use crate::base::glob;
@@ -10,7 +10,7 @@ use crate::state::clients::ClientFlags;
 use crate::state::subscriptions::Name;
 use crate::state::subscriptions::SubscriptionKind;
 
-/// The words that confirm.
+/// The first element of a confirmation of SUBSCRIBE.
 fn joined(kind: SubscriptionKind) -> &'static str {
     match kind {
         SubscriptionKind::Channel => "subscribe",
@@ -27,7 +27,8 @@ fn left(kind: SubscriptionKind) -> &'static str {
     }
 }
 
-/// Says what a client is subscribed to now.
+/// Replies with the confirmation: its word, the channel or pattern, and the number of
+/// subscriptions.
 fn confirm(ctx: &mut SessionCtx<'_>, word: &str, kind: SubscriptionKind, name: Option<&[u8]>) {
     ctx.reply.push(3);
     ctx.reply.bulk(word.as_bytes());
@@ -104,7 +105,7 @@ fn send(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: SubscriptionKind) -> Cmd
     let targets = ctx.server.pubsub.find(kind, channel);
     ctx.reply.int(targets.count() as i64);
     let server = ctx.server;
-    // What a replica has for its own replicas comes from its master.
+    // A replica passes on to its own replicas only what comes from its master.
     let is_master = ctx.session.info.flags().contains(ClientFlags::MASTER);
     let passes_on = is_master || !server.engine.is_following();
     if server.replication.has_replicas() && passes_on {

@@ -1,8 +1,8 @@
-//! REPLICAOF, FAILOVER, ROLE, and what a replica says to its master: REPLCONF,
-//! PSYNC, SYNC; WAIT and WAITAOF.
+//! REPLICAOF, FAILOVER, ROLE, WAIT and WAITAOF, and the commands that a replica sends to its
+//! master: REPLCONF, PSYNC, SYNC.
 //!
-//! The handlers state what is wanted and show how things stand; the link to a
-//! master and the feeding of replicas are the work of threads above.
+//! The handlers set the desired state and report the current one. The threads of
+//! `replication` follow the master and feed the replicas.
 
 use super::args::{self, Options};
 use super::blocking::timeout_in_ms;
@@ -11,6 +11,7 @@ use crate::base::num;
 use crate::commands::table::migrated::Migrated;
 use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
+use crate::encoding::binlog::{Offset, Position};
 use crate::encoding::{ROWS_VERSION, ValueType};
 use crate::resp::Reply;
 use crate::state::Server;
@@ -25,8 +26,8 @@ use crate::types::OpError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The word of `REPLCONF capa` by which a replica says that it reads rows of
-/// this format version.
+/// The value of `REPLCONF capa` with which a replica announces that it reads rows of this
+/// format version.
 pub fn dialect() -> String {
     format!("{DIALECT}{ROWS_VERSION}")
 }
@@ -40,12 +41,12 @@ const MAX_ANNOUNCED_IP: usize = 255;
 /// Longest run id that a replica may announce.
 const MAX_ANNOUNCED_ID: usize = 64;
 
-/// Follows another master, or none, and notes that in the configuration.
+/// Follows another master, or none, and stores that in the configuration.
 pub fn follow(server: &Server, master: Option<MasterAddr>) -> Result<(), StorageError> {
     let noted = master.clone();
     server.replication.follow(master, || match &noted {
         Some(_) => Ok(()),
-        // A history of its own, before the first write of it.
+        // The new history begins before the first write.
         None => server.engine.begin_history(),
     })?;
     if noted.is_some() {
@@ -55,7 +56,7 @@ pub fn follow(server: &Server, master: Option<MasterAddr>) -> Result<(), Storage
     Ok(())
 }
 
-/// Notes in the configuration whom this server follows.
+/// Stores in the configuration which master this server follows.
 pub fn note_master(server: &Server, master: Option<MasterAddr>) {
     let done = server.config.update(|config| {
         Ok::<_, std::convert::Infallible>(Config {
@@ -157,9 +158,9 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
                 announced.format = Some(format);
             }
         }
-        // Only a replica that is fed says this, to its feeder.
+        // Only an attached replica sends this, and its feeder reads it.
         b"ack" | b"fack" => return Ok(false),
-        // Only a master asks this, over its link.
+        // Only a master sends this, and the link thread reads it.
         b"getack" => return Ok(false),
         b"rdb-only" => {
             announced.rdb_only = match args::int(value)? {
@@ -189,12 +190,13 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
     Ok(true)
 }
 
-/// The master hands over to this server: from here on it is one.
+/// PSYNC FAILOVER: the master hands over to this server, which becomes a master.
 fn take_over(server: &Server, id: &[u8]) -> CmdResult {
     if !server.replication.is_replica() {
         return Err(Error::text("ERR PSYNC FAILOVER can't be sent to a master."));
     }
-    // A Redis master knows its own history, not the one that is kept of it here.
+    // A Redis master sends its own replication id, not the id of the history that Kedis
+    // keeps for its stream.
     let upstream = server.engine.upstream();
     let is_masters = upstream.is_some_and(|upstream| upstream.id.as_bytes() == id);
     if server.engine.replication_id().as_bytes() != id && !is_masters {
@@ -207,11 +209,11 @@ fn take_over(server: &Server, id: &[u8]) -> CmdResult {
     Ok(())
 }
 
-/// Asks for the data set, and then the stream, as replicas before Redis 2.8 do,
-/// and tools that want a file of the data set.
+/// SYNC: requests the data set and then the stream, as replicas before Redis 2.8 and tools
+/// that fetch an RDB file do.
 fn sync(ctx: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
     let announced = ctx.session.announced.take().unwrap_or_default();
-    ask_to_be_fed(
+    request_sync(
         ctx,
         Psync {
             id: "?".into(),
@@ -242,24 +244,24 @@ fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
             "ERR the replica reads rows of format version {other}, this server has version {ROWS_VERSION}"
         )));
     }
-    ask_to_be_fed(
+    request_sync(
         ctx,
         Psync {
             id: String::from_utf8_lossy(args[1]).into_owned(),
-            next: u64::try_from(next).ok(),
+            next: u64::try_from(next).ok().map(Position),
             is_sync: false,
             announced: *announced,
         },
     )
 }
 
-fn ask_to_be_fed(ctx: &mut SessionCtx<'_>, mut psync: Psync) -> CmdResult {
+fn request_sync(ctx: &mut SessionCtx<'_>, mut psync: Psync) -> CmdResult {
     let announced = &mut psync.announced;
     if announced.filter.is_some() {
         if !announced.eof {
             return Err(Error::text("ERR Filtered replica requires EOF capability"));
         }
-        // Parts of a data set are parts of a file.
+        // A filtered data set is sent as an RDB file, not as rows.
         announced.format = None;
     }
     let replication = &ctx.server.replication;
@@ -345,7 +347,7 @@ fn failover(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let now_ms = crate::sys::clock::unix_ms();
     desired.failover = Some(Failover {
         target: chosen,
-        deadline_ms: timeout_ms.map(|ms| now_ms.saturating_add(ms)),
+        deadline_ms: timeout_ms.map(|ms| now_ms + ms),
         force,
         in_progress: false,
     });
@@ -357,7 +359,7 @@ fn failover(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Ends a failover that is not done: this server is the master again.
+/// Aborts a failover: this server is the master again.
 pub fn end_failover(server: &Server) -> Result<(), StorageError> {
     let failover = server.replication.desired().failover.clone();
     if failover.is_some_and(|failover| failover.in_progress) {
@@ -368,7 +370,6 @@ pub fn end_failover(server: &Server) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// WAIT's timeout, in ms.
 fn wait(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if ctx.server.replication.is_replica() {
         return Err(Error::text(
@@ -401,8 +402,8 @@ fn waitaof(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Answers at once if enough replicas have what the client wrote; otherwise the
-/// client waits for them.
+/// Replies immediately if enough replicas have acknowledged the client's writes; otherwise
+/// blocks the client.
 fn wait_for_acks(
     ctx: &mut SessionCtx<'_>,
     args: &[&[u8]],
@@ -412,9 +413,9 @@ fn wait_for_acks(
 ) {
     let server = ctx.server;
     let session = &mut *ctx.session;
-    // A script asks for what its client wrote before.
+    // In a script, WAIT is about the writes of the client before the script.
     let moved = match session.is_script {
-        true => session.client_wrote && session.written_to != u64::MAX,
+        true => session.client_wrote && session.written_to != Position::MAX,
         false => session.wrote.take(),
     };
     if moved {
@@ -441,7 +442,7 @@ fn wait_for_acks(
     let waiter = server.waiters.enter(info, client, request, wanted, now_ms);
     ctx.session.waiting = Some(waiter);
     server.replication.look_after(ctx.session.info.id, &wait);
-    // What came before the replicas were asked is not told again.
+    // Acknowledgements that arrived before the waiter was entered do not wake it: check again.
     server.end_ack_waits();
 }
 
@@ -456,14 +457,14 @@ fn role(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
                 .link
                 .stream()
                 .map_or(next, |(next, _)| next);
-            replica_role(ctx.reply, server, &master, offset(next));
+            replica_role(ctx.reply, server, &master, next.offset());
         }
-        None => master_role(ctx.reply, server, offset(next)),
+        None => master_role(ctx.reply, server, next.offset()),
     }
     Ok(())
 }
 
-fn replica_role(reply: &mut Reply, server: &Server, master: &MasterAddr, offset: i64) {
+fn replica_role(reply: &mut Reply, server: &Server, master: &MasterAddr, offset: Offset) {
     let phase = server.replication.link.phase();
     reply.array(5);
     reply.bulk(b"slave");
@@ -471,30 +472,25 @@ fn replica_role(reply: &mut Reply, server: &Server, master: &MasterAddr, offset:
     reply.int(master.port.into());
     reply.bulk(phase.name().as_bytes());
     reply.int(match phase {
-        LinkPhase::Connected => offset,
+        LinkPhase::Connected => offset.as_i64(),
         _ => -1,
     });
 }
 
-fn master_role(reply: &mut Reply, server: &Server, offset: i64) {
+fn master_role(reply: &mut Reply, server: &Server, offset: Offset) {
     let mut replicas = server.replication.replicas();
     replicas.retain(|replica| replica.feeding() == Feeding::Online);
     reply.array(3);
     reply.bulk(b"master");
-    reply.int(offset);
+    reply.int(offset.as_i64());
     reply.array(replicas.len());
     for replica in replicas {
         reply.array(3);
         reply.bulk(replica.ip.as_bytes());
         reply.bulk(replica.port.to_string().as_bytes());
         let acked = replica.acked.load(Ordering::Relaxed);
-        reply.bulk(self::offset(acked).to_string().as_bytes());
+        reply.bulk(acked.offset().to_string().as_bytes());
     }
-}
-
-/// A position as Redis counts: bytes logged so far, not the place of the next.
-pub fn offset(next_position: u64) -> i64 {
-    i64::try_from(next_position).map_or(i64::MAX, |next| (next - 1).max(0))
 }
 
 const LINK: Flags = Flags::ADMIN
@@ -515,7 +511,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "6.2.0",
-            "Lets a replica that has everything take over as master",
+            "Hands the role of the master over to a replica that has caught up",
         ),
     Command::session("psync", -3, psync)
         .syntax("replicationid offset:int [FAILOVER]")
@@ -530,7 +526,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "2.8.0",
-            "Asks a master to feed this connection from a position on",
+            "Requests the replication stream from a position on",
         ),
     Command::session("replconf", -1, replconf)
         .syntax("[data=(option value)...]")
@@ -540,7 +536,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "3.0.0",
-            "Tells a master about the replica at the other end",
+            "Sets properties of a replica's connection to its master",
         ),
     Command::session("replicaof", 3, replicaof)
         .syntax("args=(host-port=(host port:int)|no-one=(NO ONE))")
@@ -562,7 +558,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "2.8.12",
-            "Says whether the server is a master or a replica, and how replication stands",
+            "Returns the role of the server and the state of its replication",
         ),
     Command::session("sync", 1, sync)
         .complexity("O(B), B: bytes of the snapshot")
@@ -575,7 +571,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "1.0.0",
-            "Asks a master for an RDB file of the data set, and for the stream after it",
+            "Requests an RDB file of the data set, and the stream after it",
         ),
     Command::session("wait", 3, wait)
         .syntax("numreplicas:int timeout:int")
@@ -585,7 +581,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "3.0.0",
-            "Waits until so many replicas have what this client wrote",
+            "Waits until a number of replicas have the writes of this client",
         ),
     Command::session("waitaof", 4, waitaof)
         .syntax("numlocal:int numreplicas:int timeout:int")
@@ -595,8 +591,8 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "7.2.0",
-            "Waits until what this client wrote is on the disk here, or on those of so many \
-             replicas",
+            "Waits until the writes of this client are on the disk of this server, of a number \
+             of replicas, or both",
         ),
     Command::session("slaveof", 3, replicaof)
         .syntax("args=(host-port=(host port:int)|no-one=(NO ONE))")

@@ -1,15 +1,16 @@
 //! SAVE, BGSAVE and BGREWRITEAOF.
 //!
-//! The data is always on disk; a save makes a copy of it that stays as it is: a
-//! checkpoint, a directory called `dbfilename` under `dir`, in which a server
-//! can be started. It replaces the one before in one step. Its files are shared
-//! with the live database until compactions replace them there.
+//! The data is always on disk. A save makes a consistent copy: a RocksDB checkpoint, a
+//! directory `dbfilename` under `dir`, in which a server can be started. It replaces the
+//! previous copy atomically. Its tables are hard links to those of the live database, which
+//! share the space until compactions replace them there.
 //!
-//! BGSAVE RDB makes another kind of copy: an RDB file, for Redis.
+//! BGSAVE RDB makes another kind of copy: an RDB file for Redis.
 
 use super::args::Options;
 use super::info::{KEDIS_VERSION, REDIS_VERSION};
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
+use crate::base::time::UnixMs;
 use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
 use crate::state::config::Config;
@@ -27,11 +28,11 @@ use std::sync::atomic::Ordering;
 
 const IN_PROGRESS: Error = Error::text("ERR Background save already in progress");
 
-/// Where a save goes.
+/// The paths of a save.
 struct Target {
-    /// The copy's place.
+    /// The final path of the copy.
     path: PathBuf,
-    /// Where it is made, beside it.
+    /// The path under which it is made, in the same directory.
     temporary: PathBuf,
 }
 
@@ -47,22 +48,24 @@ impl Target {
     }
 }
 
-/// Makes the copy and puts it in its place; returns how many writes it holds.
+/// Makes the copy and moves it to its path; returns the number of writes that it contains.
 fn write_copy(engine: &Engine, target: &Target) -> Result<u64, StorageError> {
     may_add_files(engine)?;
     may_replace(&target.path)?;
     remove_copy(&target.temporary)?;
     let had_copy = is_there(&target.path);
     let written = write_copy_beside(engine, target);
-    // It would keep the space of all its files; but it may be the only one by now.
+    // After an error the temporary copy is removed, because it keeps the space of its files,
+    // unless it has become the only copy.
     if written.is_err() && (!had_copy || is_there(&target.path)) {
-        // The error that counts is the first one.
+        // The first error is reported.
         let _ = remove_copy(&target.temporary);
     }
     written
 }
 
-/// A copy keeps the space of what is deleted after it.
+/// Refuses a copy if the disk is nearly full: a copy keeps the space of what is deleted
+/// after it.
 fn may_add_files(engine: &Engine) -> Result<(), StorageError> {
     match engine.disk.is_low() {
         true => Err(StorageError::NoRoom),
@@ -77,7 +80,7 @@ fn write_copy_beside(engine: &Engine, target: &Target) -> Result<u64, StorageErr
     Ok(writes)
 }
 
-/// Removes a copy, if it is there.
+/// Removes a copy, if it exists.
 fn remove_copy(path: &Path) -> io::Result<()> {
     match std::fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -85,14 +88,14 @@ fn remove_copy(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether there is anything of this name: also a link to nothing.
+/// Whether the path exists; a dangling symbolic link counts.
 fn is_there(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-/// What stands in the copy's place must be a copy, since it will be removed. Something
-/// else of that name may be another server's dump, or a database: a server that has
-/// been started in a directory, this one perhaps, leaves the file of its lock there.
+/// Checks that what the new copy would replace is a copy, since it will be removed. It could
+/// be another server's dump, or a database: a server that was started in a directory, maybe
+/// this one, leaves its lock file there.
 fn may_replace(place: &Path) -> io::Result<()> {
     let what = match () {
         () if !is_there(place) => return Ok(()),
@@ -113,7 +116,8 @@ fn install(target: &Target) -> io::Result<()> {
         true => exchange(new, place)?,
         false => std::fs::rename(new, place)?,
     }
-    // Before the old one goes: a crash of the machine must not leave neither.
+    // The new name is synced before the old copy is removed, so that a crash of the machine
+    // leaves at least one of them.
     sync_dir_of(place)?;
     match had_copy {
         true => std::fs::remove_dir_all(new),
@@ -121,18 +125,19 @@ fn install(target: &Target) -> io::Result<()> {
     }
 }
 
-/// Makes a name that is new, or means something else now, outlive a crash of the machine.
+/// Syncs the directory of a path, so that a new or exchanged name survives a crash of the
+/// machine.
 fn sync_dir_of(path: &Path) -> io::Result<()> {
     fail_point("before-dir-sync").map_err(io::Error::other)?;
     path.parent().map_or(Ok(()), sync_dir)
 }
 
-/// Exchanges two directories: at every moment both names are there.
+/// Exchanges two directories atomically, where the file system can.
 fn exchange(a: &Path, b: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     match renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE) {
         Ok(()) => Ok(()),
-        // A file system that cannot: three steps, each of which leaves a whole copy.
+        // Otherwise three renames, each of which leaves a complete copy.
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
             let aside = a.with_extension("old");
             std::fs::rename(b, &aside)?;
@@ -151,7 +156,7 @@ fn finish(turn: Turn, done: Result<u64, StorageError>) -> Result<(), StorageErro
             Ok(())
         }
         Err(error) => {
-            log::error!("a save failed: {error}");
+            log::error!("save failed: {error}");
             turn.end(None);
             Err(error)
         }
@@ -185,7 +190,7 @@ fn rdb_target(ctx: &SessionCtx<'_>, name: &[u8]) -> Result<Target, Error> {
     }
     let config = ctx.server.config.load();
     let path = config.dir.join(name);
-    // The databases and the checkpoints beside it are directories.
+    // Databases and checkpoints in `dir` are directories.
     if path.is_dir() {
         return Err(BAD_NAME);
     }
@@ -193,17 +198,17 @@ fn rdb_target(ctx: &SessionCtx<'_>, name: &[u8]) -> Result<Target, Error> {
     Ok(Target { path, temporary })
 }
 
-/// What an RDB file says of its writer.
-pub fn about(now_ms: u64) -> [(&'static str, String); 4] {
+/// The auxiliary fields of an RDB file.
+pub fn about(now_ms: UnixMs) -> [(&'static str, String); 4] {
     [
         ("redis-ver", REDIS_VERSION.to_owned()),
         ("kedis-ver", KEDIS_VERSION.to_owned()),
         ("redis-bits", "64".to_owned()),
-        ("ctime", (now_ms / 1000).to_string()),
+        ("ctime", (now_ms.0 / 1000).to_string()),
     ]
 }
 
-/// How RDB files are written; `about` as [`about`] says.
+/// The options for writing an RDB file, with the auxiliary fields of [`about`].
 pub fn export_options<'a>(config: &Config, about: &'a [(&str, String)]) -> ExportOptions<'a> {
     ExportOptions {
         compress: config.rdbcompression,
@@ -214,7 +219,7 @@ pub fn export_options<'a>(config: &Config, about: &'a [(&str, String)]) -> Expor
     }
 }
 
-/// A file beside the database that is gone once it is closed.
+/// A temporary file in `dir` without a name, which is gone when it is closed.
 pub fn unnamed_file(config: &Config) -> io::Result<File> {
     let path = config
         .dir
@@ -228,13 +233,13 @@ pub fn unnamed_file(config: &Config) -> io::Result<File> {
     Ok(file)
 }
 
-/// Writes all keys, as they are now, to an RDB file, which takes the place of
-/// the one before once it is whole.
+/// Writes a snapshot of all keys to an RDB file, which replaces the previous one when it is
+/// complete.
 fn write_rdb(engine: &Engine, target: &Target, config: &Config) -> Result<u64, StorageError> {
     may_add_files(engine)?;
     let written = write_rdb_beside(engine, target, config);
     if written.is_err() {
-        // The error that counts is the first one.
+        // The first error is reported.
         let _ = std::fs::remove_file(&target.temporary);
     }
     written
@@ -291,7 +296,7 @@ fn bgsave(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if options.word("RDB") {
         return bgsave_rdb(ctx, &mut options);
     }
-    // Nothing that runs in the background keeps a save from starting at once.
+    // SCHEDULE has no effect: no background task prevents a save from starting.
     let _ = options.word("SCHEDULE");
     if !options.is_empty() {
         return Err(Error::Syntax);
@@ -307,7 +312,7 @@ fn bgsave(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Ends a compaction's time as the running one, however it ends.
+/// Clears the flag of the running compaction when dropped.
 struct Compacting(Arc<std::sync::atomic::AtomicBool>);
 
 impl Drop for Compacting {
@@ -316,8 +321,8 @@ impl Drop for Compacting {
     }
 }
 
-/// There is no append-only file; what rewriting it is for, getting rid of what
-/// is out of date, a compaction does.
+/// There is no append-only file. A compaction serves the same purpose: it removes obsolete
+/// data.
 fn bgrewriteaof(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     let running = ctx.server.compacting.clone();
     if running.swap(true, Ordering::AcqRel) {
@@ -374,7 +379,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "1.0.0",
-            "Makes a copy of the database in the background, with RDB as a file for Redis",
+            "Copies the database in the background, with RDB as a file for Redis",
         ),
     Command::session("lastsave", 1, lastsave)
         .flags(Flags::FAST.union(Flags::LOADING).union(Flags::STALE))
@@ -388,5 +393,5 @@ pub const COMMANDS: &[Command] = &[
     Command::session("save", 1, save)
         .complexity("O(F), F: the files of the DBs")
         .flags(SAVING.union(Flags::NO_MULTI))
-        .doc(Group::Server, "1.0.0", "Makes a copy of the database"),
+        .doc(Group::Server, "1.0.0", "Copies the database"),
 ];

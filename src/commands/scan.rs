@@ -1,8 +1,8 @@
-//! SCAN, and how cursors are read.
+//! SCAN, and the parser for cursors.
 //!
-//! A call looks at COUNT keys, from the cursor's place on (see
-//! [`crate::state::cursors`]); of a pattern with a literal prefix, only at keys
-//! that begin with it.
+//! A call visits COUNT keys, starting at the position of the cursor (see
+//! [`crate::state::cursors`]). If the pattern has a literal prefix, it visits only keys with
+//! that prefix.
 
 use super::args::Options;
 use super::{CmdResult, Command, Error, ReadCtx};
@@ -11,19 +11,20 @@ use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
 use crate::types::keyspace::{self, Bounds};
 
-/// Keys that one call looks at, whatever COUNT says: a client that wants more
-/// calls again, and others get their turn in between.
+/// Maximum number of keys that one call visits, whatever COUNT says. The client continues
+/// with the cursor, and other requests run in between.
 const ROWS_MAX: u64 = 1 << 14;
 
-/// Tombstones of deleted keys that one call passes, about: it may find nothing then,
-/// but moves on. Some milliseconds' worth.
-const TRACES_MAX: i64 = 1 << 15;
+/// Approximate maximum number of tombstones that one call passes, a few milliseconds' worth.
+/// The call may then return no keys, but the cursor advances.
+const TOMBSTONES_MAX: i64 = 1 << 15;
 
-/// Keys that a call without COUNT looks at.
+/// Keys that a call without COUNT visits.
 const ROWS_DEFAULT: u64 = 10;
 
-/// Reads a cursor: a whole number without overflow, with or without a sign. A negative
-/// one that is written as no number should be stands for its complement, as in C.
+/// Parses a cursor as Redis does: an integer within 64 bits, with an optional sign. A
+/// negative number in non-canonical form (`-007`) wraps around, as with C's `strtoul`;
+/// `-1` is an error.
 pub fn parse_cursor(arg: &[u8]) -> Result<u64, Error> {
     const INVALID: Error = Error::text("ERR invalid cursor");
     if let Some(cursor) = num::parse_i64(arg) {
@@ -111,7 +112,7 @@ fn scan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         };
         let mut bounds = Bounds {
             rows: request.rows.min(ROWS_MAX),
-            tombstones: TRACES_MAX,
+            tombstones: TOMBSTONES_MAX,
         };
         let bounds = Some(&mut bounds);
         let start = start.as_deref();
@@ -150,7 +151,7 @@ pub const COMMANDS: &[Command] = &[Command::read("scan", -2, scan)
     .doc(
         Group::Generic,
         "2.8.0",
-        "Walks over the keys, some with every call",
+        "Iterates over the keys, a part with each call",
     )];
 
 #[cfg(test)]

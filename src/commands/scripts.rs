@@ -1,4 +1,5 @@
-//! EVAL and its sisters, whose handlers are the executor's own, and SCRIPT.
+//! EVAL, EVALSHA, FCALL and their read-only variants, which the executor runs itself, and
+//! SCRIPT.
 
 use super::args;
 use super::info::REDIS_VERSION;
@@ -14,10 +15,9 @@ use crate::state::scripts::Script;
 use crate::state::workers::NotKilled;
 use std::time::Duration;
 
-/// Bytes that the interpreter may use which only looks whether a script or
-/// library is right.
+/// Memory limit of the interpreter that checks scripts and libraries, in bytes.
 const CHECK_BYTES: usize = 64 << 20;
-/// How long a script or library may take to be compiled when it is loaded, and to run.
+/// Time limit for compiling a script, or compiling and running a library, when it is loaded.
 pub(super) const LOAD_TIME: Duration = Duration::from_millis(500);
 
 const LOAD_TOO_LONG: Error =
@@ -34,7 +34,7 @@ const BUSY_FUNCTION: Error = Error::text(
     "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.",
 );
 
-/// What is refused because of a script that has run for too long.
+/// The error for commands that are refused while a script or function is busy.
 pub fn busy(function: bool) -> Error {
     match function {
         true => BUSY_FUNCTION,
@@ -42,7 +42,7 @@ pub fn busy(function: bool) -> Error {
     }
 }
 
-/// An interpreter that only looks whether a script or library is right.
+/// An interpreter that only checks scripts and libraries.
 pub(super) fn check_interpreter() -> Result<Interpreter, Error> {
     Interpreter::new(CHECK_BYTES, REDIS_VERSION)
         .map_err(|error| Error::owned(format!("ERR no interpreter: {error}")))
@@ -122,8 +122,8 @@ fn debug(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         return Ok(());
     }
     if args::is(how, "YES") || args::is(how, "SYNC") {
-        // A debugger would hold the thread, with all its clients, for as long as
-        // somebody thinks.
+        // A debugging session would block the thread and all its clients until the user
+        // continues.
         return Err(Error::text(
             "ERR the script debugger is not available in this server",
         ));
@@ -256,7 +256,7 @@ pub const COMMANDS: &[Command] = &[
                     .tips(&[Tip::RequestAllShards, Tip::ResponseAggLogicalAnd]),
                 Flags::NOSCRIPT,
                 "2.6.0",
-                "Says which scripts are cached",
+                "Returns which scripts are cached",
             ),
             sub(
                 Command::session("flush", -2, flush)
@@ -266,7 +266,7 @@ pub const COMMANDS: &[Command] = &[
                     .tips(&[Tip::RequestAllNodes, Tip::ResponseAllSucceeded]),
                 Flags::NOSCRIPT.union(Flags::PROPAGATED),
                 "2.6.0",
-                "Forgets all cached scripts",
+                "Removes all cached scripts",
             ),
             sub(
                 Command::session("help", 2, help),

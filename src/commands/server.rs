@@ -17,7 +17,7 @@ fn monitor(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
         ));
     }
     if ctx.session.info.flags().contains(ClientFlags::MONITOR) {
-        // Redis answers nothing, so that clients read no OK among the lines.
+        // Like Redis, no reply, so that no OK appears among the lines.
         return Ok(());
     }
     ctx.server.clients.set_monitor(&ctx.session.info, true);
@@ -47,7 +47,7 @@ fn shutdown(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         } else if options.word("NOW") {
             now = true;
         } else if options.word("FORCE") {
-            // There is no error that could hold it up.
+            // FORCE has no effect: no error prevents a shutdown.
             force = true;
         } else {
             return Err(Error::Syntax);
@@ -65,8 +65,9 @@ fn shutdown(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
             false => Err(Error::text("ERR No shutdown in progress.")),
         };
     }
-    log::info!("a client asks for the server to stop");
-    // No reply: the connection closes with the server, unless that is taken back.
+    log::info!("SHUTDOWN requested by a client");
+    // No reply now: the connection is closed with the server, or gets a reply if the
+    // shutdown is aborted.
     let wants_reply = matches!(ctx.session.reply_mode, ReplyMode::On);
     ctx.session.wait_for_answer(wants_reply);
     let how = Shutdown { save: !nosave, now };
@@ -99,8 +100,8 @@ fn lolwut(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Sorted runs of a tree of levels: each row a level, wider and fuller than the
-/// one above, with gaps at random.
+/// A picture of an LSM tree: each row is a level, wider and fuller than the one above, with
+/// random gaps.
 fn levels(width: i64, height: i64) -> String {
     let mut picture = String::new();
     for level in 1..=height {
@@ -121,11 +122,7 @@ pub const COMMANDS: &[Command] = &[
     Command::read("lolwut", -1, lolwut)
         .syntax("[VERSION version:int]")
         .flags(Flags::FAST)
-        .doc(
-            Group::Server,
-            "5.0.0",
-            "Draws something and names the version",
-        ),
+        .doc(Group::Server, "5.0.0", "Shows computer art and the version"),
     Command::session("monitor", 1, monitor)
         .flags(
             Flags::ADMIN

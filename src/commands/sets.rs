@@ -1,8 +1,9 @@
-//! Sets: their members, and what several sets have in common.
+//! Sets: members, random samples, and set algebra.
 
 use super::args::{self, Options};
 use super::elements::{self, ScanRequest};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::base::time::UnixMs;
 use crate::commands::table::migrated::{Migrated, Part};
 use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
@@ -12,7 +13,7 @@ use crate::types::members::Members;
 use crate::types::set::{Algebra, Operation};
 use std::ops::ControlFlow;
 
-/// How many members one logged SREM names at the most.
+/// Maximum number of members of one SREM in the binlog.
 const SREM_MEMBERS: usize = 1024;
 
 fn load(ctx: &mut ReadCtx<'_>, key: &[u8]) -> Result<Option<Members>, Error> {
@@ -279,7 +280,7 @@ fn store_result(
         set.append(ctx.txn, result.member(), &[])?;
     }
     let len = set.len();
-    set.save_over(ctx.txn, args[1], 0)?;
+    set.save_over(ctx.txn, args[1], UnixMs::NONE)?;
     if len > 0 {
         ctx.event(Class::SET, event, args[1]);
     }
@@ -288,7 +289,7 @@ fn store_result(
 }
 
 const READ: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))];
-const LOOK: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
+const METADATA: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
 const INSERT: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))];
 const DELETE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))];
 const TAKE: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE);
@@ -321,7 +322,7 @@ pub const COMMANDS: &[Command] = &[
     Command::read("scard", 2, scard)
         .syntax("key")
         .flags(Flags::FAST)
-        .keys(LOOK)
+        .keys(METADATA)
         .doc(Group::Set, "1.0.0", "Counts the members"),
     Command::read("sdiff", -2, sdiff)
         .syntax("key...")
@@ -331,7 +332,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Set,
             "1.0.0",
-            "Lists what the first set has and no other",
+            "Returns the members of the first set that no other set has",
         ),
     Command::write("sdiffstore", -3, sdiffstore)
         .syntax("destination:key key...")
@@ -344,7 +345,11 @@ pub const COMMANDS: &[Command] = &[
         .complexity("O(N K), N: members of the smallest set, K: sets")
         .keys(READ_ALL)
         .tips(&[Tip::NondeterministicOutputOrder])
-        .doc(Group::Set, "1.0.0", "Lists what all the sets have"),
+        .doc(
+            Group::Set,
+            "1.0.0",
+            "Returns the members that all the sets have",
+        ),
     Command::read("sintercard", -3, sintercard)
         .syntax("numkeys:int key... [LIMIT limit:int]")
         .complexity("O(N K), N: members of the smallest set, K: sets")
@@ -352,7 +357,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Set,
             "7.0.0",
-            "Counts what all the sets have, up to a limit",
+            "Counts the members that all the sets have, up to a limit",
         ),
     Command::write("sinterstore", -3, sinterstore)
         .syntax("destination:key key...")
@@ -363,8 +368,8 @@ pub const COMMANDS: &[Command] = &[
     Command::read("sismember", 3, sismember)
         .syntax("key member")
         .flags(Flags::FAST)
-        .keys(LOOK)
-        .doc(Group::Set, "1.0.0", "Tells whether a set has a member"),
+        .keys(METADATA)
+        .doc(Group::Set, "1.0.0", "Returns whether a set has a member"),
     Command::read("smembers", 2, smembers)
         .syntax("key")
         .complexity("O(N), N: members of the set")
@@ -379,7 +384,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Set,
             "6.2.0",
-            "Tells of each of several members whether a set has it",
+            "Returns for each of several members whether a set has it",
         ),
     Command::write("smove", 4, smove)
         .places(3)
@@ -398,7 +403,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Set,
             "1.0.0",
-            "Draws members at random and removes them",
+            "Removes random members and returns them",
         ),
     Command::read("srandmember", -2, srandmember)
         .syntax("key [count:int@2.6.0]")
@@ -409,7 +414,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Set,
             "1.0.0",
-            "Draws members at random, different ones or (count below 0) with repeats",
+            "Returns random members, different ones or (count below 0) with repeats",
         ),
     Command::write("srem", -3, srem)
         .syntax("key member...")
@@ -420,7 +425,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Set,
             "1.0.0",
-            "Removes members; without any left, the set goes too",
+            "Removes members, and the key with the last one",
         ),
     Command::read("sscan", -3, sscan)
         .syntax("key cursor:int [MATCH pattern] [COUNT count:int]")
@@ -430,14 +435,18 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Set,
             "2.8.0",
-            "Walks over the members, a part with each call",
+            "Iterates over the members, a part with each call",
         ),
     Command::read("sunion", -2, sunion)
         .syntax("key...")
         .complexity("O(N), N: members of all sets")
         .keys(READ_ALL)
         .tips(&[Tip::NondeterministicOutputOrder])
-        .doc(Group::Set, "1.0.0", "Lists what any of the sets has"),
+        .doc(
+            Group::Set,
+            "1.0.0",
+            "Returns the members that at least one of the sets has",
+        ),
     Command::write("sunionstore", -3, sunionstore)
         .syntax("destination:key key...")
         .complexity("O(N), N: members of all sets")

@@ -6,7 +6,7 @@ use crate::commands::table::help;
 use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
 
-/// How many entries GET returns unless told.
+/// Default number of entries that GET returns.
 const DEFAULT_COUNT: usize = 10;
 
 fn get(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -82,7 +82,7 @@ const SUBCOMMANDS: &[Command] = &[
         Command::session("get", -2, get)
             .syntax("[count:int]")
             .complexity("O(N), N: entries answered")
-            .history(&[("4.0.0", "Answers the address and name of the client")])
+            .history(&[("4.0.0", "Added the address and name of the client")])
             .flags(ADMIN)
             .tips(&[Tip::RequestAllNodes, Tip::NondeterministicOutput]),
         "2.2.12",

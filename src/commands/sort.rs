@@ -1,9 +1,8 @@
 //! SORT and SORT_RO.
 //!
-//! The keys that BY and GET patterns lead to are not known beforehand, so they
-//! are not locked: what others have committed is read, and an expired key met
-//! on the way is hidden but not deleted. For the same reason STORE logs its
-//! effect, the new list, and not the command.
+//! The keys that BY and GET patterns name are not known in advance, so they are not locked.
+//! SORT reads their committed values, and hides expired keys without deleting them. For the
+//! same reason the binlog of SORT STORE holds the effect, the new list, and not the command.
 
 use super::args::Options;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
@@ -16,12 +15,12 @@ use crate::types::list::{End, List};
 use crate::types::sort::{self, Element, Order, Pattern, Source};
 use std::ops::Range;
 
-/// Elements in one logged RPUSH.
+/// Maximum number of elements of one RPUSH in the binlog.
 const LOGGED_ELEMENTS: usize = 512;
 
 struct Request<'a> {
     order: Order<'a>,
-    /// The source's own order will do.
+    /// The elements are not sorted (BY without `*`).
     unsorted: bool,
     offset: i64,
     count: i64,
@@ -73,7 +72,7 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// The positions that LIMIT leaves of `len` elements.
+    /// The range of positions that LIMIT selects of `len` elements.
     fn window(&self, len: u64) -> Range<u64> {
         let start = u64::try_from(self.offset).unwrap_or(0).min(len);
         match u64::try_from(self.count) {
@@ -82,7 +81,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The elements asked for, in order.
+    /// The selected elements, in order.
     fn run(
         &mut self,
         view: &mut View,
@@ -91,8 +90,8 @@ impl<'a> Request<'a> {
     ) -> Result<Vec<Element>, Error> {
         let settled = self.store.is_some() || self.for_script;
         if self.unsorted && settled && matches!(source, Source::Set(_)) {
-            // What is stored, or what a script does, must not depend on the order
-            // on disk.
+            // A stored list and the result of a script must not depend on the order on
+            // disk.
             self.unsorted = false;
             self.order.alpha = true;
             self.order.by = None;
@@ -123,7 +122,8 @@ impl<'a> Request<'a> {
         elements.len() * self.get.len().max(1)
     }
 
-    /// Calls `each` with what is returned or stored for the elements.
+    /// Calls `each` with the output for each element: the values of the GET patterns, or the
+    /// element itself.
     fn outputs(
         &self,
         view: &mut View,
@@ -169,7 +169,7 @@ fn sort_ro(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn sort(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut request = Request::parse(args, true)?;
     request.for_script = ctx.session.is_script;
-    // Expired keys among those that are locked go now; the others must stay.
+    // Expired keys that are locked are deleted now; keys that patterns name must stay.
     let source = ctx.txn.counting(|txn| Source::open(txn, ctx.db, args[1]))?;
     let existed = match request.store {
         Some(key) => ctx.txn.lookup(ctx.db, key)?.is_some(),
@@ -191,7 +191,7 @@ fn sort(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Replaces what the key holds, if anything, by a list.
+/// Replaces the value of the key by a list.
 fn store(ctx: &mut WriteCtx<'_>, key: &[u8], existed: bool, values: &[Vec<u8>]) -> CmdResult {
     let mut list = List::replacing(ctx.txn, ctx.db, key)?;
     if existed {
@@ -211,7 +211,7 @@ fn store(ctx: &mut WriteCtx<'_>, key: &[u8], existed: bool, values: &[Vec<u8>]) 
     Ok(())
 }
 
-/// Finds STORE as the parser does: it may also be a pattern.
+/// Finds the argument of STORE as the parser does; STORE may also be a pattern.
 fn store_key(args: &[&[u8]], each: &mut dyn FnMut(usize)) {
     let mut found = None;
     let mut at = 2;
@@ -300,8 +300,7 @@ mod tests {
         );
     }
 
-    /// Redis collates C strings where it does not store, and compares bytes where
-    /// it does.
+    /// Redis uses `strcoll` on C strings for replies and `memcmp` for STORE.
     #[test]
     fn texts_count_up_to_a_nul_unless_they_are_stored() {
         let mut client = Client::new();

@@ -67,7 +67,8 @@ fn xadd(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// The bound of an exact rule that leaves what an approximate one has left.
+/// The threshold of the exact trimming that gives the same result as the approximate one
+/// did.
 fn bound_text(stream: &Stream<'_>, trim: Trim) -> Option<Vec<u8>> {
     trim.slack?;
     Some(match trim.keep {
@@ -77,8 +78,8 @@ fn bound_text(stream: &Stream<'_>, trim: Trim) -> Option<Vec<u8>> {
     })
 }
 
-/// Logs the command with the id that the entry got, and with an exact rule of
-/// trimming, whatever the clock and the configuration are elsewhere.
+/// States the effect: the command with the ID that the entry got and with exact trimming, so
+/// that it does not depend on the clock and the configuration of a replica.
 fn log_trimmed(
     ctx: &mut WriteCtx<'_>,
     args: &[&[u8]],
@@ -92,7 +93,7 @@ fn log_trimmed(
     }
     if let Some((Some(text), at)) = &bound {
         effect[*at] = text;
-        // The sign before the bound: an approximate rule has one.
+        // Approximate trimming always has its `~` before the threshold.
         effect[*at - 1] = b"=";
         let mut end = id.as_ref().map_or(effect.len(), |(_, at)| *at);
         while let Some(limit) =
@@ -238,7 +239,7 @@ fn xsetid(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     stream.save(ctx.txn)?;
     ctx.event(Class::STREAM, "xsetid", args[1]);
     ctx.reply.ok();
-    // Also where nothing changed here: what a replica has is told by what it gets.
+    // Stated also if nothing changed here, because a replica may differ.
     ctx.txn.effect(ctx.db, args);
     Ok(())
 }
@@ -267,7 +268,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Stream,
             "5.0.0",
-            "Adds an entry to a stream, which is made if need be",
+            "Adds an entry to a stream, and creates it if absent",
         ),
     Command::write("xdel", -3, xdel)
         .syntax("key id...")
@@ -292,7 +293,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Stream,
             "5.0.0",
-            "Returns the entries between two ids",
+            "Returns the entries between two IDs",
         ),
     Command::read("xrevrange", -4, xrevrange)
         .syntax("key end start [COUNT count:int]")
@@ -302,7 +303,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Stream,
             "5.0.0",
-            "Returns the entries between two ids, the last one first",
+            "Returns the entries between two IDs, the last one first",
         ),
     Command::write("xsetid", -3, xsetid)
         .syntax(
@@ -315,7 +316,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Stream,
             "5.0.0",
-            "Sets what a stream has for its last id and for its counters",
+            "Sets the last ID and the counters of a stream",
         ),
     Command::write("xtrim", -4, xtrim)
         .syntax(

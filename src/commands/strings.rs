@@ -1,8 +1,9 @@
-//! Strings: reading, replacing, counting, parts of them. LCS is in [`super::lcs`].
+//! Strings: GET and SET with their variants, counters, ranges. LCS is in [`super::lcs`].
 
 use super::args::{self, Options};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::longdouble::{self, LongDouble};
+use crate::base::time::UnixMs;
 use crate::commands::table::migrated::{Migrated, Part, Time, TtlPlace};
 use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
@@ -14,9 +15,8 @@ use crate::types::OpError;
 use crate::types::string::{self, Expiry, Visited};
 use std::ops::Range;
 
-/// Writes the part of a string that `pick` chooses when told the length as one
-/// bulk, straight from where it is stored. Nothing is written if there is no
-/// such key; says whether there is one.
+/// Replies with a part of a string as one bulk, read directly from storage; `pick` gets the
+/// length and returns the range. Returns whether the key exists; if not, writes nothing.
 fn reply_part(
     view: &mut View,
     reply: &mut Reply,
@@ -36,7 +36,7 @@ fn reply_part(
     Ok(found.is_some())
 }
 
-/// Writes a string, or null if there is no such key; says whether there is one.
+/// Replies with a string, or null if the key does not exist; returns whether it exists.
 fn reply_value(
     view: &mut View,
     reply: &mut Reply,
@@ -50,14 +50,14 @@ fn reply_value(
     Ok(found)
 }
 
-/// [`reply_value`] of a command that goes on to write.
+/// [`reply_value`] for a command that writes afterwards.
 fn reply_old(ctx: &mut WriteCtx<'_>, key: &[u8]) -> Result<bool, OpError> {
     ctx.txn
         .counting(|txn| reply_value(txn, ctx.reply, ctx.db, key))
 }
 
-/// How long a string may get, in bytes. What a master has done is done here too,
-/// however its limits are.
+/// Maximum length of a string, in bytes. Effects of a master are applied whatever the local
+/// limit is.
 pub(super) fn max_len(ctx: &WriteCtx<'_>) -> u64 {
     match ctx.txn.is_received() {
         true => i64::MAX.unsigned_abs(),
@@ -98,7 +98,7 @@ fn getrange(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// The options that SET and GETEX share: at most one of them.
+/// The expiry option of SET and GETEX; at most one is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ttl<'a> {
     None,
@@ -107,7 +107,7 @@ enum Ttl<'a> {
     At(When, &'a [u8]),
 }
 
-/// The meaning of a number that says when a key expires.
+/// The unit of an expiry, and whether it is relative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     Ex,
@@ -117,8 +117,8 @@ enum When {
 }
 
 impl<'a> Ttl<'a> {
-    /// Takes one option, if the next argument is one of them. The same one may
-    /// come again, another may not.
+    /// Takes the next argument if it is an expiry option. The same option may be repeated, a
+    /// different one is a syntax error.
     fn take(&mut self, options: &mut Options<'a>, word: &str) -> Result<bool, Error> {
         if options.word(word) {
             if !matches!(self, Ttl::None | Ttl::Word) {
@@ -147,8 +147,8 @@ impl<'a> Ttl<'a> {
     }
 }
 
-/// When a key expires, Unix ms; `command` is named in the error.
-fn expire_ms(when: When, number: &[u8], now_ms: u64, command: &str) -> Result<u64, Error> {
+/// The expiry in Unix ms; the error names `command`.
+fn expire_ms(when: When, number: &[u8], now_ms: UnixMs, command: &str) -> Result<UnixMs, Error> {
     let number = args::int(number)?;
     let absolute = || {
         let number = u64::try_from(number).ok().filter(|n| *n > 0)?;
@@ -157,10 +157,10 @@ fn expire_ms(when: When, number: &[u8], now_ms: u64, command: &str) -> Result<u6
             When::Px | When::Pxat => number,
         };
         let ms = match when {
-            When::Ex | When::Px => ms.checked_add(now_ms)?,
+            When::Ex | When::Px => ms.checked_add(now_ms.0)?,
             When::Exat | When::Pxat => ms,
         };
-        (ms <= i64::MAX.unsigned_abs()).then_some(ms)
+        (ms <= i64::MAX.unsigned_abs()).then_some(UnixMs(ms))
     };
     absolute()
         .ok_or_else(|| Error::owned(format!("ERR invalid expire time in '{command}' command")))
@@ -225,23 +225,23 @@ fn set(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         }
         return Ok(());
     }
-    set_and_state(ctx, key, old.as_ref(), value, expiry)?;
-    tell_set(ctx, key, expiry);
+    set_with_effect(ctx, key, old.as_ref(), value, expiry)?;
+    set_events(ctx, key, expiry);
     if !options.get {
         ctx.reply.ok();
     }
     Ok(())
 }
 
-/// Sets a key that never expires.
+/// Sets a key without expiry.
 fn put(ctx: &mut WriteCtx<'_>, key: &[u8], value: &[u8]) -> CmdResult {
     string::set(ctx.txn, ctx.db, key, value, Expiry::Clear)?;
     ctx.event(Class::STRING, "set", key);
     Ok(())
 }
 
-/// Sets a key and logs that in absolute terms.
-fn set_and_state(
+/// Sets a key and states the effect with an absolute expiry.
+fn set_with_effect(
     ctx: &mut WriteCtx<'_>,
     key: &[u8],
     old: Option<&KeyMeta>,
@@ -249,24 +249,24 @@ fn set_and_state(
     expiry: Expiry,
 ) -> CmdResult {
     string::set_over(ctx.txn, ctx.db, key, old, value, StringForm::Given, expiry)?;
-    state_set(ctx, key, value, expiry);
+    set_effect(ctx, key, value, expiry);
     Ok(())
 }
 
-/// Logs in absolute terms that a key was set.
-fn state_set(ctx: &mut WriteCtx<'_>, key: &[u8], value: &[u8], expiry: Expiry) {
+/// States the effect SET with an absolute expiry.
+fn set_effect(ctx: &mut WriteCtx<'_>, key: &[u8], value: &[u8], expiry: Expiry) {
     match expiry {
         Expiry::Clear => ctx.txn.effect(ctx.db, &[b"SET", key, value]),
         Expiry::Keep => ctx.txn.effect(ctx.db, &[b"SET", key, value, b"KEEPTTL"]),
         Expiry::At(ms) => {
             let mut text = itoa::Buffer::new();
-            let ms = text.format(ms).as_bytes();
+            let ms = text.format(ms.0).as_bytes();
             ctx.txn.effect(ctx.db, &[b"SET", key, value, b"PXAT", ms]);
         }
     }
 }
 
-fn tell_set(ctx: &mut WriteCtx<'_>, key: &[u8], expiry: Expiry) {
+fn set_events(ctx: &mut WriteCtx<'_>, key: &[u8], expiry: Expiry) {
     ctx.event(Class::STRING, "set", key);
     if matches!(expiry, Expiry::At(_)) {
         ctx.event(Class::GENERIC, "expire", key);
@@ -276,8 +276,8 @@ fn tell_set(ctx: &mut WriteCtx<'_>, key: &[u8], expiry: Expiry) {
 fn set_with_expiry(ctx: &mut WriteCtx<'_>, args: &[&[u8]], when: When, command: &str) -> CmdResult {
     let ms = expire_ms(when, args[2], ctx.txn.now_ms(), command)?;
     let old = string::head(ctx.txn, ctx.db, args[1])?;
-    set_and_state(ctx, args[1], old.as_ref(), args[3], Expiry::At(ms))?;
-    tell_set(ctx, args[1], Expiry::At(ms));
+    set_with_effect(ctx, args[1], old.as_ref(), args[3], Expiry::At(ms))?;
+    set_events(ctx, args[1], Expiry::At(ms));
     ctx.reply.ok();
     Ok(())
 }
@@ -335,10 +335,10 @@ fn getex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let now_ms = ctx.txn.now_ms();
     let new_ms = match ttl {
         Ttl::None => return Ok(()),
-        Ttl::Word => 0,
+        Ttl::Word => UnixMs::NONE,
         Ttl::At(when, number) => expire_ms(when, number, now_ms, "getex")?,
     };
-    if new_ms != 0 && new_ms <= ctx.txn.expiry_now_ms() {
+    if new_ms.is_some() && new_ms <= ctx.txn.expiry_now_ms() {
         return remove(ctx, key);
     }
     let Some(old) = ctx.txn.lookup(ctx.db, key)? else {
@@ -348,12 +348,12 @@ fn getex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         return Ok(());
     }
     ctx.txn.set_expiry(ctx.db, key, &old, new_ms)?;
-    if new_ms == 0 {
+    if !new_ms.is_some() {
         ctx.txn.effect(ctx.db, &[b"PERSIST", key]);
         ctx.event(Class::GENERIC, "persist", key);
     } else {
         let mut text = itoa::Buffer::new();
-        let ms = text.format(new_ms).as_bytes();
+        let ms = text.format(new_ms.0).as_bytes();
         ctx.txn.effect(ctx.db, &[b"PEXPIREAT", key, ms]);
         ctx.event(Class::GENERIC, "expire", key);
     }
@@ -385,7 +385,7 @@ fn msetnx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Keys and values in turn behind the command's name.
+/// The pairs of keys and values after the command's name.
 fn pairs<'a>(
     args: &'a [&'a [u8]],
     command: &'static str,
@@ -444,7 +444,7 @@ fn decrby(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 fn incrbyfloat(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let key = args[1];
-    // What is longer is no number: there is no need to read it.
+    // A longer value cannot be a number, so it is not read.
     let whole = |len| match len <= longdouble::MAX_TEXT_LEN as u64 {
         true => 0..len,
         false => 0..0,
@@ -462,7 +462,7 @@ fn incrbyfloat(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let head = string::head(ctx.txn, ctx.db, key)?;
     let (form, expiry) = (StringForm::Text, Expiry::Keep);
     string::set_over(ctx.txn, ctx.db, key, head.as_ref(), &text, form, expiry)?;
-    state_set(ctx, key, &text, expiry);
+    set_effect(ctx, key, &text, expiry);
     ctx.event(Class::STRING, "incrbyfloat", key);
     ctx.reply.bulk(&text);
     Ok(())
@@ -496,23 +496,23 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::String,
             "2.0.0",
-            "Puts bytes behind a string; makes it if it does not exist",
+            "Appends bytes to a string, and creates it if absent",
         ),
     Command::write("decr", 2, decr)
         .syntax("key")
         .flags(FAST_GROWTH)
         .keys(UPDATE)
-        .doc(Group::String, "1.0.0", "Counts a whole number down by one"),
+        .doc(Group::String, "1.0.0", "Decrements an integer by one"),
     Command::write("decrby", 3, decrby)
         .syntax("key decrement:int")
         .flags(FAST_GROWTH)
         .keys(UPDATE)
-        .doc(Group::String, "1.0.0", "Subtracts from a whole number"),
+        .doc(Group::String, "1.0.0", "Subtracts from an integer"),
     Command::read("get", 2, get)
         .syntax("key")
         .flags(Flags::FAST)
         .keys(READ)
-        .doc(Group::String, "1.0.0", "Answers the string at a key"),
+        .doc(Group::String, "1.0.0", "Returns the string at a key"),
     Command::write("getdel", 2, getdel)
         .syntax("key")
         .flags(Flags::FAST)
@@ -523,7 +523,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::String,
             "6.2.0",
-            "Answers the string at a key and deletes the key",
+            "Returns the string at a key and deletes the key",
         ),
     Command::write("getex", -2, getex)
         .syntax(
@@ -535,7 +535,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::String,
             "6.2.0",
-            "Answers the string at a key and changes when the key expires",
+            "Returns the string at a key and changes when the key expires",
         ),
     Command::read("getrange", 4, getrange)
         .syntax("key start:int end:int")
@@ -544,7 +544,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::String,
             "2.4.0",
-            "Answers the part of a string between two positions",
+            "Returns the part of a string between two positions",
         ),
     Command::write("getset", 3, getset)
         .syntax("key value")
@@ -554,23 +554,23 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::String,
             "1.0.0",
-            "Sets a key and answers the string it held before",
+            "Sets a key and returns the string that it held before",
         ),
     Command::write("incr", 2, incr)
         .syntax("key")
         .flags(FAST_GROWTH)
         .keys(UPDATE)
-        .doc(Group::String, "1.0.0", "Counts a whole number up by one"),
+        .doc(Group::String, "1.0.0", "Increments an integer by one"),
     Command::write("incrby", 3, incrby)
         .syntax("key increment:int")
         .flags(FAST_GROWTH)
         .keys(UPDATE)
-        .doc(Group::String, "1.0.0", "Adds to a whole number"),
+        .doc(Group::String, "1.0.0", "Adds to an integer"),
     Command::write("incrbyfloat", 3, incrbyfloat)
         .syntax("key increment:double")
         .flags(FAST_GROWTH)
         .keys(UPDATE)
-        .doc(Group::String, "2.6.0", "Adds to a number with a fraction"),
+        .doc(Group::String, "2.6.0", "Adds to a floating point number"),
     Command::read("lcs", -3, super::lcs::lcs)
         .syntax(
             "key1:key key2:key#0 [LEN] [IDX] [MINMATCHLEN min-match-len:int] \
@@ -586,7 +586,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::String,
             "7.0.0",
-            "Finds the longest bytes that two strings have in common, in order",
+            "Finds the longest common subsequence of two strings",
         ),
     Command::read("mget", -2, mget)
         .syntax("key...")
@@ -602,7 +602,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::String,
             "1.0.0",
-            "Answers the strings at several keys",
+            "Returns the strings at several keys",
         ),
     Command::write("mset", -3, mset)
         .syntax("data=(key value)...")
@@ -701,7 +701,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::String,
             "2.2.0",
-            "Answers how many bytes a string has",
+            "Returns the length of a string in bytes",
         ),
     Command::read("substr", 4, getrange)
         .syntax("key start:int end:int")

@@ -1,5 +1,5 @@
-//! Transactions: MULTI, EXEC, DISCARD, WATCH, UNWATCH. They run other commands
-//! or decide when those run, so the executor carries them out; here are their rows.
+//! Transactions: the table rows of MULTI, EXEC, DISCARD, WATCH, UNWATCH. The executor runs
+//! them, because they run or queue other commands.
 
 use super::{Command, Flags, KeyFlags, KeySpec, Own};
 use crate::commands::table::spec::Group;
@@ -21,7 +21,7 @@ pub const COMMANDS: &[Command] = &[
             .complexity("O(N), N: queued commands")
             .flags(SMALL),
         "2.0.0",
-        "Forgets the commands queued since MULTI",
+        "Discards the commands queued since MULTI",
     ),
     row(
         Command::own("exec", 1, Own::Exec)
@@ -33,7 +33,7 @@ pub const COMMANDS: &[Command] = &[
                     .union(Flags::SKIP_SLOWLOG),
             ),
         "1.2.0",
-        "Runs the commands queued since MULTI as one",
+        "Runs the commands queued since MULTI atomically",
     ),
     row(
         Command::own("multi", 1, Own::Multi).flags(SMALL),
@@ -43,7 +43,7 @@ pub const COMMANDS: &[Command] = &[
     row(
         Command::own("unwatch", 1, Own::Unwatch).flags(SMALL),
         "2.2.0",
-        "Forgets which keys are watched",
+        "Stops watching all keys",
     ),
     row(
         Command::own("watch", -2, Own::Watch)
@@ -52,6 +52,6 @@ pub const COMMANDS: &[Command] = &[
             .flags(SMALL.union(Flags::NO_TOUCH))
             .keys(&[KeySpec::range(1, -1, 1, KeyFlags::RO)]),
         "2.2.0",
-        "Lets the next EXEC fail if one of these keys changes before",
+        "Watches keys: the next EXEC fails if one of them has changed",
     ),
 ];

@@ -1,7 +1,8 @@
 //! Sorted sets: single elements, pops, samples, scans. Ranges are in
-//! [`super::zsets::range`], unions and the like in [`super::zsets::algebra`].
+//! [`super::zsets::range`], unions, intersections and differences in
+//! [`super::zsets::algebra`].
 //!
-//! A score that is a sum is logged as the score, not as the sum.
+//! The effect of an increment is ZADD with the resulting score.
 
 pub(super) mod algebra;
 pub(super) mod range;
@@ -61,7 +62,7 @@ impl Shape {
         }
     }
 
-    /// Writes what `walk` calls its argument with, as an array.
+    /// Writes the elements that `walk` passes to its callback, as an array.
     pub(super) fn array(
         self,
         reply: &mut Reply,
@@ -93,7 +94,7 @@ fn nan(error: OpError) -> Error {
     }
 }
 
-/// The options of ZADD, and where the pairs begin.
+/// The options of ZADD: the rule, CH, and the index of the first pair.
 fn add_options(args: &[&[u8]]) -> (AddRule, bool, usize) {
     let mut rule = AddRule::default();
     let mut changed = false;
@@ -177,13 +178,13 @@ fn add_increment(
             ctx.event(Class::ZSET, "zincr", key);
             let effect: [&[u8]; 4] = [b"ZADD", key, &score_text(score), member];
             ctx.txn.effect(ctx.db, &effect);
-            // A new member's score is told as it was given: −0 too, which is kept as 0.
-            let told = if score == 0.0 && is_new {
+            // The reply for a new member is the given score, also −0, which is stored as 0.
+            let reply = if score == 0.0 && is_new {
                 increment
             } else {
                 score
             };
-            ctx.reply.double(told);
+            ctx.reply.double(reply);
         }
     }
     Ok(())
@@ -285,7 +286,7 @@ fn zrem(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Takes up to `n` elements from one end; none if there is no such key.
+/// Pops up to `n` elements from one end; none if the key does not exist.
 pub(super) fn take(
     ctx: &mut WriteCtx<'_>,
     key: &[u8],
@@ -343,19 +344,19 @@ fn zmpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// What ZMPOP and BZMPOP ask for: `numkeys key … MIN|MAX [COUNT count]`.
+/// The arguments of ZMPOP and BZMPOP: `numkeys key … MIN|MAX [COUNT count]`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Zmpop<'a> {
-    /// Where to look, in this order.
+    /// The keys, in order of preference.
     pub(super) keys: &'a [&'a [u8]],
     /// Forward from the lowest, or backward from the highest.
     pub(super) direction: Direction,
-    /// How many elements at the most; at least 1.
+    /// Maximum number of elements; at least 1.
     pub(super) count: u64,
 }
 
 impl<'a> Zmpop<'a> {
-    /// Reads the arguments, the number of keys standing at index `at`.
+    /// Parses the arguments; the number of keys is at index `at`.
     pub(super) fn parse(args: &'a [&'a [u8]], at: usize) -> Result<Zmpop<'a>, Error> {
         let mut options = Options::new(args, at);
         let numkeys = args::int_from(options.value()?, 1, NUMKEYS)?;
@@ -541,7 +542,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::SortedSet,
             "1.2.0",
-            "Adds to the score of a member, which is created if need be",
+            "Adds to the score of a member, and creates it if absent",
         ),
     Command::read("zcard", 2, zcard)
         .syntax("key")
@@ -550,13 +551,13 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::SortedSet,
             "1.2.0",
-            "Tells how many members a sorted set has",
+            "Returns how many members a sorted set has",
         ),
     Command::read("zscore", 3, zscore)
         .syntax("key member")
         .flags(Flags::FAST)
         .keys(READS)
-        .doc(Group::SortedSet, "1.2.0", "Tells the score of a member"),
+        .doc(Group::SortedSet, "1.2.0", "Returns the score of a member"),
     Command::read("zmscore", -3, zmscore)
         .syntax("key member...")
         .complexity("O(N), N: members named")
@@ -565,7 +566,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::SortedSet,
             "6.2.0",
-            "Tells the scores of several members",
+            "Returns the scores of several members",
         ),
     Command::read("zrank", -3, zrank)
         .syntax("key member [WITHSCORE]")
@@ -576,7 +577,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::SortedSet,
             "2.0.0",
-            "Tells how many members have less than a member",
+            "Returns how many members come before a member",
         ),
     Command::read("zrevrank", -3, zrevrank)
         .syntax("key member [WITHSCORE]")
@@ -587,7 +588,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::SortedSet,
             "2.0.0",
-            "Tells how many members have more than a member",
+            "Returns how many members come after a member",
         ),
     Command::write("zrem", -3, zrem)
         .places(3)

@@ -1,9 +1,10 @@
 //! The keys of all rows of a DB's column family.
 
 use super::{CollectionId, Corrupt, ValueType, reader::Reader, score, tag};
+use crate::base::time::UnixMs;
 use smallvec::SmallVec;
 
-/// A row's key; most fit without an allocation.
+/// A row's key; most need no allocation.
 pub type RowKey = SmallVec<[u8; 64]>;
 
 /// Bytes of `tag ‖ id`: the prefix that all rows of one map of a collection share.
@@ -16,8 +17,8 @@ fn build(tag: u8, parts: &[&[u8]]) -> RowKey {
     key
 }
 
-/// Fills a key where it stands: moving it right after it was written in pieces would
-/// wait until the pieces have reached the processor's cache.
+/// Fills a key in place: a key that is moved right after it was written in pieces would stall until
+/// these stores have reached the processor's cache.
 #[inline(never)]
 fn fill(key: &mut RowKey, tag: u8, parts: &[&[u8]]) {
     key.push(tag);
@@ -39,13 +40,12 @@ pub fn user_key_of_meta(row_key: &[u8]) -> Result<&[u8], Corrupt> {
     }
 }
 
-/// `tag ‖ id`, the beginning of all element rows under `tag`.
+/// `tag ‖ id`, the prefix of all element rows under `tag`.
 pub fn element_prefix(tag: u8, id: CollectionId) -> RowKey {
     build(tag, &[&id.0.to_be_bytes()])
 }
 
-/// The [`element_prefix`] that a row's key begins with; none if it is not the row of a
-/// collection's map.
+/// The [`element_prefix`] of a row's key; `None` if the row does not belong to a collection's map.
 pub fn map_prefix(key: &[u8]) -> Option<&[u8]> {
     match key.first()? {
         &tag::META | &tag::TTL | &tag::RECLAIM => None,
@@ -61,12 +61,12 @@ pub fn element_end(tag: u8, id: CollectionId) -> RowKey {
     }
 }
 
-/// `tag ‖ id ‖ h ‖ member`, for the maps that stand in hash order.
+/// `tag ‖ id ‖ h ‖ member`, for maps in hash order.
 pub fn hashed(tag: u8, id: CollectionId, hash: u64, member: &[u8]) -> RowKey {
     build(tag, &[&id.0.to_be_bytes(), &hash.to_be_bytes(), member])
 }
 
-/// `tag ‖ id ‖ h`, where a walk in hash order starts.
+/// `tag ‖ id ‖ h`, where a scan in hash order starts.
 pub fn hashed_from(tag: u8, id: CollectionId, hash: u64) -> RowKey {
     build(tag, &[&id.0.to_be_bytes(), &hash.to_be_bytes()])
 }
@@ -107,20 +107,20 @@ pub fn split_by_score(row_key: &[u8]) -> Result<(f64, &[u8]), Corrupt> {
 }
 
 /// `0C ‖ expire ms ‖ user key`.
-pub fn ttl(expire_ms: u64, user_key: &[u8]) -> RowKey {
-    build(tag::TTL, &[&expire_ms.to_be_bytes(), user_key])
+pub fn ttl(expire_ms: UnixMs, user_key: &[u8]) -> RowKey {
+    build(tag::TTL, &[&expire_ms.0.to_be_bytes(), user_key])
 }
 
-/// `0C ‖ expire ms`, where a walk over the TTL index starts or ends.
-pub fn ttl_from(expire_ms: u64) -> RowKey {
-    build(tag::TTL, &[&expire_ms.to_be_bytes()])
+/// `0C ‖ expire ms`, where a scan of the TTL index starts or ends.
+pub fn ttl_from(expire_ms: UnixMs) -> RowKey {
+    build(tag::TTL, &[&expire_ms.0.to_be_bytes()])
 }
 
 /// Expiry and user key of a TTL row.
-pub fn split_ttl(row_key: &[u8]) -> Result<(u64, &[u8]), Corrupt> {
+pub fn split_ttl(row_key: &[u8]) -> Result<(UnixMs, &[u8]), Corrupt> {
     let mut r = Reader::new(row_key, "TTL");
     r.take(1)?;
-    Ok((r.u64()?, r.rest()))
+    Ok((UnixMs(r.u64()?), r.rest()))
 }
 
 /// `0F ‖ id`.
@@ -176,7 +176,10 @@ mod tests {
         want.extend(id_hex);
         want.extend([0x7F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]);
         assert_eq!(indexed(tag::LIST_ITEM, id, -1).as_slice(), want);
-        assert_eq!(ttl(0x1234, b"k").as_slice(), b"\x0C\0\0\0\0\0\0\x12\x34k");
+        assert_eq!(
+            ttl(UnixMs(0x1234), b"k").as_slice(),
+            b"\x0C\0\0\0\0\0\0\x12\x34k"
+        );
         assert_eq!(
             by_score(id, 0.0, b"m").as_slice(),
             b"\x0B\0\0\0\0\0\0\x01\x02\x80\0\0\0\0\0\0\0m"

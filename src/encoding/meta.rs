@@ -1,4 +1,4 @@
-//! Meta rows: what a key is, when it expires, and its value if that is small.
+//! Meta rows: the type and expiry of a key, and its value if that is small.
 //!
 //! ```text
 //! type (1) ‖ flags (1) ‖ expire ms (8, 0 = never) ‖ body
@@ -14,12 +14,12 @@
 //!   stream          –                                 ROWS: see [`super::stream`]
 //! ```
 //!
-//! `first` and `last` of a zset are what stands behind the id in the key of its
-//! first and of its last score row, score (8) ‖ member, cut to 72 bytes, behind
-//! their lengths. No row of the zset stands outside of the two, so nobody walks
-//! over the tombstones that pops leave at the ends.
+//! `first` and `last` of a zset are what follows the id in the keys of its first and its last score
+//! row, score (8) ‖ member, cut to 72 bytes, each after its length. No row of the zset stands
+//! outside of the two, so scans skip the tombstones that pops leave at the ends.
 
 use super::{CollectionId, Corrupt, ValueType, reader::Reader};
+use crate::base::time::UnixMs;
 
 /// Bytes before the body.
 pub const HEADER_LEN: usize = 10;
@@ -28,17 +28,17 @@ const FLAG_ROWS: u8 = 1;
 const FLAG_TEXT: u8 = 2;
 const FLAG_RAW: u8 = 4;
 
-/// How a string came to be, as far as OBJECT ENCODING has to know: the command
-/// that writes the meta row knows it, so it costs nothing to keep it there.
+/// How a string was written, as far as OBJECT ENCODING needs it. The command that writes the meta
+/// row knows it, so storing it costs nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StringForm {
-    /// Given whole (SET, INCR, RESTORE …): its bytes tell the form. So it is for
-    /// all other types.
+    /// Written as a whole (SET, INCR, RESTORE …): the bytes decide the encoding. All other types
+    /// have this form, too.
     #[default]
     Given,
-    /// The sum of INCRBYFLOAT: never an integer, though it may look like one.
+    /// The result of INCRBYFLOAT: never `int`, though it may look like an integer.
     Text,
-    /// Changed or made in place (APPEND, SETRANGE, SETBIT, BITOP, PFADD …).
+    /// Changed or created in place (APPEND, SETRANGE, SETBIT, BITOP, PFADD …).
     Raw,
 }
 
@@ -61,61 +61,61 @@ impl StringForm {
     }
 }
 
-/// The head of a meta row.
+/// The header of a meta row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta {
     /// The key's type.
     pub kind: ValueType,
     /// Whether the elements stand in rows of their own, under the id in the body.
     pub rows: bool,
-    /// How a string came to be.
+    /// How a string was written.
     pub form: StringForm,
     /// When the key expires, in Unix milliseconds; 0 for never.
-    pub expire_ms: u64,
+    pub expire_ms: UnixMs,
 }
 
 impl Meta {
-    /// The head of a new key without expiry.
+    /// The header of a new key without expiry.
     pub fn new(kind: ValueType) -> Meta {
         Meta {
             kind,
             rows: false,
             form: StringForm::Given,
-            expire_ms: 0,
+            expire_ms: UnixMs::NONE,
         }
     }
 
-    /// Whether the key's time is over at `now_ms`.
-    pub fn is_expired(&self, now_ms: u64) -> bool {
-        self.expire_ms != 0 && self.expire_ms <= now_ms
+    /// Whether the key has expired at `now_ms`.
+    pub fn is_expired(&self, now_ms: UnixMs) -> bool {
+        self.expire_ms.is_some() && self.expire_ms <= now_ms
     }
 
-    /// The bytes that a row begins with.
+    /// The header's bytes.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let rows = if self.rows { FLAG_ROWS } else { 0 };
         let flags = rows | self.form.flags();
-        let [a, b, c, d, e, f, g, h] = self.expire_ms.to_be_bytes();
+        let [a, b, c, d, e, f, g, h] = self.expire_ms.0.to_be_bytes();
         [self.kind as u8, flags, a, b, c, d, e, f, g, h]
     }
 }
 
-/// A meta row, taken apart without a copy.
+/// A meta row, decoded without a copy.
 #[derive(Debug, Clone, Copy)]
 pub struct MetaView<'a> {
-    /// The head.
+    /// The header.
     pub meta: Meta,
-    /// The rest, by type.
+    /// The rest of the row, which depends on the type.
     pub body: &'a [u8],
 }
 
 impl<'a> MetaView<'a> {
-    /// Takes a row apart.
+    /// Decodes a row.
     pub fn decode(row: &'a [u8]) -> Result<MetaView<'a>, Corrupt> {
         let mut r = Reader::new(row, "meta");
         let kind = ValueType::from_byte(r.u8()?).ok_or(Corrupt("meta type"))?;
         let flags = r.u8()?;
         let form = StringForm::of(flags, kind)?;
-        let expire_ms = r.u64()?;
+        let expire_ms = UnixMs(r.u64()?);
         let meta = Meta {
             kind,
             rows: flags & FLAG_ROWS != 0,
@@ -128,17 +128,17 @@ impl<'a> MetaView<'a> {
         })
     }
 
-    /// The id that stands first in the body of a key whose elements are rows.
+    /// The id at the beginning of the body of a key whose elements are rows.
     pub fn id(&self) -> Result<CollectionId, Corrupt> {
         Ok(CollectionId(Reader::new(self.body, "meta id").u64()?))
     }
 }
 
-/// The body of a hash, set, zset or long string in rows: an id and how many
-/// elements (or bytes) belong to it.
+/// The body of a hash, set, zset or long string in rows: an id and the number of elements (or
+/// bytes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
-    /// Under which the rows stand.
+    /// The id under which the rows stand.
     pub id: CollectionId,
     /// Elements, or bytes of a string.
     pub count: u64,
@@ -164,16 +164,16 @@ impl Counted {
 /// without gaps, so their number is `tail - head`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListSpan {
-    /// Under which the rows stand.
+    /// The id under which the rows stand.
     pub id: CollectionId,
     /// Index of the first item.
     pub head: i64,
-    /// Index behind the last item.
+    /// Index after the last item.
     pub tail: i64,
 }
 
 impl ListSpan {
-    /// Reads the body. More items than an `i64` counts are refused.
+    /// Reads the body. Refuses more items than `i64::MAX`.
     pub fn decode(body: &[u8]) -> Result<ListSpan, Corrupt> {
         let mut r = Reader::new(body, "meta list");
         let span = ListSpan {
@@ -198,20 +198,20 @@ impl ListSpan {
         body
     }
 
-    /// How many items there are.
+    /// The number of items.
     pub fn len(&self) -> u64 {
         self.tail.abs_diff(self.head)
     }
 
-    /// Whether there are none.
+    /// Whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.head == self.tail
     }
 }
 
 impl ValueType {
-    /// How many rows a value in rows has at the most under each of its tags, as its body
-    /// states it; of a stream: how many entries.
+    /// The most rows that a value in rows has under each of its tags, as its body states; for a
+    /// stream the number of entries.
     pub fn stated_rows(self, body: &[u8]) -> Result<u64, Corrupt> {
         let mut r = Reader::new(body, "meta rows");
         r.u64()?;
@@ -234,7 +234,7 @@ pub fn encode_reclaim(kind: ValueType, rows: u64) -> [u8; 9] {
     value
 }
 
-/// What a reclaim row says: the type of the dead value and about how many rows it has.
+/// Reads the value of a reclaim row: the type of the dead value and about how many rows it has.
 pub fn decode_reclaim(value: &[u8]) -> Result<(ValueType, u64), Corrupt> {
     let mut r = Reader::new(value, "reclaim");
     let kind = ValueType::from_byte(r.u8()?).ok_or(Corrupt("reclaim type"))?;
@@ -306,8 +306,8 @@ mod tests {
 pub struct Grown {
     /// Id and count.
     pub counted: Counted,
-    /// The highest count since tombstones of deletions were last seen to: what is gone since
-    /// then may still lie between the rows as such tombstones.
+    /// The highest count since a compaction of tombstones was last requested: elements deleted
+    /// since then may still have left tombstones between the rows.
     pub peak: u64,
 }
 

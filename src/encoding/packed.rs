@@ -1,4 +1,4 @@
-//! Small collections inside their meta row: `len ‖ bytes` after `len ‖ bytes`.
+//! Small collections inside their meta row: a sequence of `len ‖ bytes`.
 //!
 //! ```text
 //! hash   field, value, field, value …   in the order of insertion
@@ -10,11 +10,11 @@
 pub use super::reader::{len_prefix, put_bytes};
 use super::{Corrupt, reader::Reader, score};
 
-/// The byte strings of a packed hash, set or list, one after the other.
+/// Iterator over the byte strings of a packed hash, set or list.
 #[derive(Debug, Clone)]
 pub struct Items<'a>(Reader<'a>);
 
-/// Walks a packed hash (fields and values alternate), set or list.
+/// Iterates over a packed hash (fields and values alternate), set or list.
 pub fn items(body: &[u8]) -> Items<'_> {
     Items(Reader::new(body, "packed"))
 }
@@ -35,7 +35,7 @@ impl<'a> Iterator for Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    /// The bytes not yet walked over.
+    /// The bytes not yet iterated over.
     pub fn rest(&self) -> &'a [u8] {
         self.0.rest()
     }
@@ -51,7 +51,7 @@ pub fn put_scored(out: &mut Vec<u8>, score: f64, member: &[u8]) {
 #[derive(Debug, Clone)]
 pub struct Scored<'a>(Reader<'a>);
 
-/// Walks a packed zset.
+/// Iterates over a packed zset.
 pub fn scored(body: &[u8]) -> Scored<'_> {
     Scored(Reader::new(body, "packed zset"))
 }

@@ -10,7 +10,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader over `bytes`; errors name the row kind `what`.
+    /// A reader of `bytes`; errors name the row as `what`.
     pub fn new(bytes: &'a [u8], what: &'static str) -> Self {
         Reader { rest: bytes, what }
     }
@@ -72,7 +72,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A length as it stands before its bytes: one byte below 255, else `FF` and four bytes.
+/// The encoding of a length: one byte below 255, else `FF` and four bytes.
 pub fn len_prefix(len: usize, buffer: &mut [u8; 5]) -> &[u8] {
     match u8::try_from(len) {
         Ok(short) if short < 0xFF => {

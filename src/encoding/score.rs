@@ -12,7 +12,7 @@ pub fn encode(score: f64) -> [u8; 8] {
     sortable.to_be_bytes()
 }
 
-/// The number that [`encode`] was given.
+/// The inverse of [`encode`].
 pub fn decode(bytes: [u8; 8]) -> f64 {
     let sortable = u64::from_be_bytes(bytes);
     f64::from_bits(if sortable >> 63 == 1 {

@@ -16,17 +16,16 @@
 //! 16 owned      16 ‖ id (8) ‖ group (8) ‖ consumer (8) ‖ entry → (empty)
 //! ```
 //!
-//! `entry` is the id of an entry: ms (8) ‖ sequence (8). Groups and consumers
-//! have numbers, given once within their stream and group: so a row of a pending
-//! entry names neither, and what belongs to a destroyed group or a deleted
-//! consumer cannot be mistaken for a part of a newer one of that name.
+//! `entry` is the id of an entry: ms (8) ‖ sequence (8). Groups and consumers have numbers, used
+//! once within their stream and group: so the row of a pending entry needs neither name, and rows
+//! of a destroyed group or a deleted consumer cannot be mistaken for those of a newer one with that
+//! name.
 //!
-//! `first` is the id of the first entry and `oldest` that of a group's first
-//! pending entry, zero if there is none: no walk begins before them, where
-//! entries that were trimmed or acknowledged have left their tombstones.
-//! `deleted` is the highest id that XDEL removed, `added` counts all entries that
-//! ever were, `read` those of them that a group has passed ([`UNKNOWN`] if nobody
-//! knows). `active` is [`UNKNOWN`] of a consumer that was never given anything.
+//! `first` is the id of the first entry and `oldest` that of a group's first pending entry, zero if
+//! there is none: scans begin there, and skip the tombstones of entries that were trimmed or
+//! acknowledged. `deleted` is the highest id that XDEL removed, `added` counts all entries ever
+//! added, `read` those of them that a group has read ([`UNKNOWN`] if that is not known). `active`
+//! is [`UNKNOWN`] for a consumer that was never given an entry.
 
 use super::reader::Reader;
 use super::{CollectionId, Corrupt, RowKey, keys, tag};
@@ -38,16 +37,16 @@ pub const UNKNOWN: i64 = -1;
 /// The id of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct StreamId {
-    /// When it was added, Unix ms, or what the client gave for it.
+    /// When the entry was added, in Unix ms, or the number that the client gave.
     pub ms: u64,
-    /// Tells entries of the same ms apart.
+    /// Distinguishes entries of the same ms.
     pub seq: u64,
 }
 
 impl StreamId {
-    /// The lowest; no entry has it.
+    /// The lowest id; no entry has it.
     pub const MIN: StreamId = StreamId { ms: 0, seq: 0 };
-    /// The highest.
+    /// The highest id.
     pub const MAX: StreamId = StreamId {
         ms: u64::MAX,
         seq: u64::MAX,
@@ -71,7 +70,7 @@ impl StreamId {
         }
     }
 
-    /// Its bytes, whose order is that of the ids.
+    /// The id's bytes, which sort like the ids.
     pub fn encode(self) -> [u8; 16] {
         (u128::from(self.ms) << 64 | u128::from(self.seq)).to_be_bytes()
     }
@@ -99,26 +98,26 @@ impl fmt::Display for StreamId {
 /// The body of a stream's meta row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamBody {
-    /// Under which the rows stand.
+    /// The id under which the rows stand.
     pub id: CollectionId,
-    /// Entries.
+    /// Number of entries.
     pub length: u64,
     /// The id of the first entry; zero if there is none.
     pub first: StreamId,
-    /// The highest id that was ever given.
+    /// The highest id ever used.
     pub last: StreamId,
-    /// The highest id that was deleted by itself.
+    /// The highest id that XDEL removed.
     pub deleted: StreamId,
-    /// Entries that were ever added.
+    /// Number of entries ever added.
     pub added: u64,
-    /// Groups.
+    /// Number of groups.
     pub groups: u64,
-    /// Numbers given to groups so far.
+    /// Number of group numbers used so far.
     pub numbers: u64,
 }
 
 impl StreamBody {
-    /// A stream without anything.
+    /// An empty stream.
     pub fn new(id: CollectionId) -> StreamBody {
         StreamBody {
             id,
@@ -169,15 +168,15 @@ pub struct GroupRow {
     pub number: u64,
     /// The last entry that was delivered.
     pub last: StreamId,
-    /// How many entries of the stream lie behind it, or [`UNKNOWN`].
+    /// The number of the stream's entries that the group has read, or [`UNKNOWN`].
     pub read: i64,
-    /// Entries delivered and not acknowledged.
+    /// Number of entries delivered and not acknowledged.
     pub pending: u64,
-    /// The first of those; zero if there is none.
+    /// The id of the first of those; zero if there is none.
     pub oldest: StreamId,
-    /// Consumers.
+    /// Number of consumers.
     pub consumers: u64,
-    /// Numbers given to consumers so far.
+    /// Number of consumer numbers used so far.
     pub numbers: u64,
 }
 
@@ -213,11 +212,11 @@ impl GroupRow {
 /// The row of a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerRow {
-    /// When it last asked for something, Unix ms.
+    /// When it last tried to read or claim, in Unix ms.
     pub seen_ms: i64,
-    /// When it was last given something, Unix ms, or [`UNKNOWN`].
+    /// When it was last given an entry, in Unix ms, or [`UNKNOWN`].
     pub active_ms: i64,
-    /// Entries that it was given and has not acknowledged.
+    /// Number of entries that it was given and has not acknowledged.
     pub pending: u64,
     /// Its name.
     pub name: Box<[u8]>,
@@ -249,11 +248,11 @@ impl ConsumerRow {
 /// The row of a pending entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PendingRow {
-    /// The number of the consumer that has it.
+    /// The number of the consumer that owns it.
     pub consumer: u64,
-    /// When it was last delivered, Unix ms.
+    /// When it was last delivered, in Unix ms.
     pub delivered_ms: i64,
-    /// How often.
+    /// How often it was delivered.
     pub deliveries: u64,
 }
 
@@ -314,7 +313,7 @@ pub fn name_key(id: CollectionId, group: u64, name: &[u8]) -> RowKey {
     row_key(tag::STREAM_CONSUMER_NAME, id, &[&group.to_be_bytes(), name])
 }
 
-/// The consumer's number under a key that [`name_key`] made.
+/// The value of the row under [`name_key`]: the consumer's number.
 pub fn decode_number(row: &[u8]) -> Result<u64, Corrupt> {
     Reader::new(row, "stream consumer number").u64()
 }
@@ -331,7 +330,7 @@ pub fn owned_key(id: CollectionId, group: u64, consumer: u64, entry: StreamId) -
     row_key(tag::STREAM_OWNED, id, &[&numbers, &entry.encode()])
 }
 
-/// Where the rows of a group under `tag` begin and end. Not for [`tag::STREAM_GROUP`].
+/// The range of the rows of a group under `tag`. Not for [`tag::STREAM_GROUP`].
 pub fn group_rows(tag: u8, id: CollectionId, group: u64) -> (RowKey, RowKey) {
     let from = row_key(tag, id, &[&group.to_be_bytes()]);
     let to = keys::after_prefix(&from).unwrap_or_else(|| keys::element_end(tag, id));

@@ -1,4 +1,4 @@
-//! The server's own rows, in the column family `default`.
+//! System rows, in the column family `default`.
 //!
 //! ```text
 //! 'F'                → format version (4)
@@ -18,9 +18,10 @@
 //! 'C' ‖ keyspace (4) → keys (8) ‖ keys with an expiry (8), of the keyspaces from 16 on
 //! ```
 //!
-//! `S` is rewritten by every commit, in the commit's own batch, and with it the counts
-//! that change: counts and positions are exact whatever ends the process.
+//! Every commit rewrites `S` in its own batch, and with it the counts that change: so counts and
+//! positions are exact however the process ends.
 
+use super::binlog::Position;
 use super::{Corrupt, reader::Reader};
 
 /// Key of the format version.
@@ -31,28 +32,28 @@ pub const HASH_KEY: &[u8] = b"H";
 pub const REPLICATION_ID: &[u8] = b"R";
 /// Key of the histories that the database's own continues.
 pub const ANCESTORS: &[u8] = b"A";
-/// Key of the row that says how far a Redis master's stream was applied.
+/// Key of the row with the position up to which a Redis master's stream was applied.
 pub const UPSTREAM: &[u8] = b"M";
-/// Key of the row that stands while a file is being loaded.
+/// Key of the row that exists while a file is being loaded.
 pub const LOADING: &[u8] = b"L";
 /// Key of the row that says whether commits are logged.
 pub const LOGGED: &[u8] = b"B";
-/// Key of the row that says how far the binlog is trimmed.
+/// Key of the row with the position up to which the binlog is trimmed.
 pub const TRIMMED: &[u8] = b"T";
 /// Key of the state row.
 pub const STATE: &[u8] = b"S";
 /// First byte of the rows that hold counts of keyspaces.
 pub const COUNTS_TAG: u8 = b'C';
-/// Keyspaces below this one have their counts in the state row, which is written in any
-/// case. It would be long if those of thousands were there.
+/// Keyspaces below this number have their counts in the state row, which every commit writes. With
+/// the counts of thousands of keyspaces it would be long.
 const COUNTED_IN_STATE: u32 = 16;
 /// First byte of the rows that hold libraries of functions.
 pub const LIBRARY_TAG: u8 = b'L';
 /// First byte of the rows that map DBs to keyspaces.
 pub const DB_TAG: u8 = b'D';
 
-/// The number of a keyspace, that is of a column family that holds a DB. DBs
-/// are mapped to keyspaces, so that SWAPDB moves two small rows.
+/// The number of a keyspace, which is a column family that holds a DB. DBs are mapped to keyspaces,
+/// so SWAPDB only changes two small rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyspaceId(pub u32);
 
@@ -110,7 +111,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What they become when so many are added.
+    /// The counts after a change.
     #[must_use]
     pub fn plus(self, keys: i64, expires: i64) -> Counts {
         Counts {
@@ -143,18 +144,18 @@ impl Counts {
 /// The state row.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct State {
-    /// No id from here on was ever used.
+    /// The next collection id: no id from here on was ever used.
     pub next_id: u64,
     /// Position of the next byte of the binlog.
-    pub binlog_position: u64,
+    pub binlog_position: Position,
     /// Number of the next binlog entry.
     pub binlog_entry: u64,
-    /// Key counts by keyspace id, of those that have them here.
+    /// Key counts by keyspace id, of the keyspaces that have them in this row.
     pub counts: Vec<(u32, Counts)>,
 }
 
 impl State {
-    /// Changes the counts of a keyspace that has them here.
+    /// Sets the counts of a keyspace that has them in this row.
     pub fn set_counts(&mut self, id: KeyspaceId, counts: Counts) {
         match self.counts.iter_mut().find(|(known, _)| *known == id.0) {
             Some((_, stored)) => *stored = counts,
@@ -164,7 +165,7 @@ impl State {
 
     /// Appends the row's value.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        for n in [self.next_id, self.binlog_position, self.binlog_entry] {
+        for n in [self.next_id, self.binlog_position.0, self.binlog_entry] {
             out.extend_from_slice(&n.to_be_bytes());
         }
         for (id, counts) in &self.counts {
@@ -178,7 +179,7 @@ impl State {
         let mut r = Reader::new(row, "state");
         let mut state = State {
             next_id: r.u64()?,
-            binlog_position: r.u64()?,
+            binlog_position: Position(r.u64()?),
             binlog_entry: r.u64()?,
             counts: Vec::new(),
         };
@@ -196,7 +197,7 @@ pub struct Ancestor {
     /// Its replication id.
     pub id: String,
     /// The position up to which both are the same.
-    pub end: u64,
+    pub end: Position,
 }
 
 /// Digits of a replication id.
@@ -207,7 +208,7 @@ pub fn encode_ancestors(ancestors: &[Ancestor]) -> Vec<u8> {
     let mut out = Vec::new();
     for ancestor in ancestors {
         out.extend_from_slice(ancestor.id.as_bytes());
-        out.extend_from_slice(&ancestor.end.to_be_bytes());
+        out.extend_from_slice(&ancestor.end.0.to_be_bytes());
     }
     out
 }
@@ -220,7 +221,7 @@ pub fn decode_ancestors(row: &[u8]) -> Result<Vec<Ancestor>, Corrupt> {
         let id = r.take(REPLICATION_ID_LEN)?;
         ancestors.push(Ancestor {
             id: String::from_utf8_lossy(id).into_owned(),
-            end: r.u64()?,
+            end: Position(r.u64()?),
         });
     }
     Ok(ancestors)
@@ -231,38 +232,38 @@ pub fn decode_ancestors(row: &[u8]) -> Result<Vec<Ancestor>, Corrupt> {
 pub struct Upstream {
     /// The master's replication id.
     pub id: String,
-    /// Offset of the next byte of its stream, as PSYNC asks for it.
-    pub next: u64,
-    /// The DB that the commands from there on are run in.
+    /// Offset of the next byte of its stream, as in PSYNC.
+    pub next: Position,
+    /// The DB selected at that offset.
     pub db: u16,
 }
 
 impl Upstream {
-    /// The value of the row [`UPSTREAM`]: it is right for the data at this position of
-    /// this history.
-    pub fn encode(&self, history_id: &str, position: u64) -> Vec<u8> {
+    /// The value of the row [`UPSTREAM`], which is valid for the data at this position of this
+    /// history.
+    pub fn encode(&self, history_id: &str, position: Position) -> Vec<u8> {
         let mut out = Vec::with_capacity(2 * REPLICATION_ID_LEN + 18);
         out.extend_from_slice(history_id.as_bytes());
-        out.extend_from_slice(&position.to_be_bytes());
+        out.extend_from_slice(&position.0.to_be_bytes());
         out.extend_from_slice(self.id.as_bytes());
-        out.extend_from_slice(&self.next.to_be_bytes());
+        out.extend_from_slice(&self.next.0.to_be_bytes());
         out.extend_from_slice(&self.db.to_be_bytes());
         out
     }
 
-    /// Reads that value; `None` if it belongs to another history or position: then
-    /// something else has written since.
+    /// Reads that value. `None` if it belongs to another history or position, because something
+    /// else was written since.
     pub fn decode(
         row: &[u8],
         history_id: &str,
-        position: u64,
+        position: Position,
     ) -> Result<Option<Upstream>, Corrupt> {
         let mut r = Reader::new(row, "upstream");
         let of_history = r.take(REPLICATION_ID_LEN)? == history_id.as_bytes();
-        let at_position = r.u64()? == position;
+        let at_position = Position(r.u64()?) == position;
         let upstream = Upstream {
             id: String::from_utf8_lossy(r.take(REPLICATION_ID_LEN)?).into_owned(),
-            next: r.u64()?,
+            next: Position(r.u64()?),
             db: r.array().map(u16::from_be_bytes)?,
         };
         Ok((of_history && at_position).then_some(upstream))
@@ -289,7 +290,7 @@ mod tests {
         assert_eq!(split_counts_row(&row), Ok(KeyspaceId(0x0102)));
         let mut state = State {
             next_id: 1,
-            binlog_position: 2,
+            binlog_position: Position(2),
             binlog_entry: 3,
             counts: Vec::new(),
         };
@@ -315,7 +316,7 @@ mod tests {
     fn ancestors_have_these_bytes() {
         let ancestors = vec![Ancestor {
             id: "0123456789".repeat(4),
-            end: 0x0102,
+            end: Position(0x0102),
         }];
         let bytes = encode_ancestors(&ancestors);
         assert_eq!(bytes.len(), 48);
@@ -328,17 +329,17 @@ mod tests {
     fn upstream_counts_for_the_data_that_it_was_written_with() {
         let upstream = Upstream {
             id: "0123456789".repeat(4),
-            next: 0x0102,
+            next: Position(0x0102),
             db: 3,
         };
         let history = "f".repeat(40);
-        let row = upstream.encode(&history, 7);
+        let row = upstream.encode(&history, Position(7));
         assert_eq!(row.len(), 98);
         assert!(row.ends_with(&[b'9', 0, 0, 0, 0, 0, 0, 1, 2, 0, 3]));
-        let read = |history: &str, position| Upstream::decode(&row, history, position);
+        let read = |history: &str, position| Upstream::decode(&row, history, Position(position));
         assert_eq!(read(&history, 7), Ok(Some(upstream.clone())));
         assert_eq!(read(&history, 8), Ok(None));
         assert_eq!(read(&"e".repeat(40), 7), Ok(None));
-        assert!(Upstream::decode(&row[1..], &history, 7).is_err());
+        assert!(Upstream::decode(&row[1..], &history, Position(7)).is_err());
     }
 }

@@ -1,28 +1,28 @@
-//! Applies what a master has logged.
+//! Applies the replication log of a master.
 //!
-//! A row of the master's binlog is what one of its commits did. Here it is one
-//! part of one batch, which holds the row itself too: so data and position
-//! change together, and after a crash the position says exactly what is there.
-//! Several rows may share a batch.
+//! A row of the master's binlog is the effect of one of its commits. Here it becomes part of
+//! one batch, which also holds the row itself: data and position change together, and after a
+//! crash the position says exactly which rows are applied. Several rows may share a batch.
 //!
-//! The commands run on the ordinary handlers, by the clock that the master's
-//! commit went by, with keys that do not expire: so they do what they did there.
-//! All keys of a row are locked before its first command: waiting for a lock
-//! commits what is pending, which must be whole rows.
+//! The commands run on the ordinary handlers, with the clock of the master's commit and with
+//! keys that do not expire, so they have the same effect as on the master. All keys of a row
+//! are locked before its first command: waiting for a lock commits what is pending, and that
+//! must be whole rows.
 //!
-//! A Redis master sends commands, not rows. Each of them, and all between MULTI and
-//! EXEC together, is a [unit](super::unit), with the offset behind it: how that is
-//! kept is said in [`crate::storage`]'s `upstream`.
+//! A Redis master sends commands, not rows. Each command, or all commands between MULTI and
+//! EXEC, is one [unit](super::unit), which also stores the offset behind it; see
+//! [`crate::storage`]'s `upstream`.
 
 use super::Executor;
 use super::Stop;
 use super::dispatch::admission::may_grow;
 use super::dispatch::may_write;
 use super::unit::Scope;
+use crate::base::time::UnixMs;
 use crate::commands::table::registry::Registered;
 use crate::commands::{Command, Error, Flags, Handler, WriteCtx, named_dbs, registry};
 use crate::encoding::Corrupt;
-use crate::encoding::binlog::Row;
+use crate::encoding::binlog::{Position, Row};
 use crate::resp::{Limits, Parser, Progress, Reply};
 use crate::state::Session;
 use crate::state::scripts::Libraries;
@@ -40,29 +40,29 @@ const MAX_ARG_LEN: usize = u32::MAX as usize;
 /// Why a row cannot be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// It is no row, or holds what no row can hold.
+    /// The bytes are not a row, or contain what a row cannot contain.
     #[error("the master sent something that is no row: {0}")]
     Malformed(String),
-    /// It is for a DB that this server does not have.
+    /// The row is for a DB that this server does not have.
     #[error("the master has written to DB {}, but `databases` is {databases} here", db.0)]
     TooFewDbs {
         /// The DB.
         db: DbIndex,
-        /// How many there are here.
+        /// The number of DBs of this server.
         databases: u16,
     },
-    /// A command of it does not do here what it did there: the data differ.
+    /// A command of the row does not have the same effect here: the data differ.
     #[error("the data differ from the master's: {command} failed here: {error}")]
     Diverged {
-        /// The command.
+        /// The command's name.
         command: String,
-        /// What it said.
+        /// The error with which it failed.
         error: String,
     },
-    /// It adds data, and there is no room for more; or no writes are taken now.
+    /// The row adds data and the disk is full, or the engine takes no writes at present.
     #[error("the disk has no room for what the master sends")]
     NoRoom,
-    /// What applies it was told to end, which stopped a script.
+    /// The thread that applies the stream was stopped, and with it a script.
     #[error("the script was stopped")]
     Ended,
     /// A Redis master sent a command that cannot be run here.
@@ -70,10 +70,10 @@ pub enum ApplyError {
     NotHere {
         /// The command.
         command: String,
-        /// What this server does about it.
+        /// The reason, as the end of a sentence about this server.
         why: &'static str,
     },
-    /// The storage fails, or the master is not followed any more.
+    /// The storage fails, or the master is no longer followed.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
@@ -84,7 +84,7 @@ impl From<Corrupt> for ApplyError {
     }
 }
 
-/// A command of a row.
+/// One command of a row.
 struct Parsed<'a> {
     db: DbIndex,
     command: &'static Registered,
@@ -92,8 +92,8 @@ struct Parsed<'a> {
 }
 
 impl Executor {
-    /// Begins to follow a master if `begin` does; this executor then only applies
-    /// what that master logged.
+    /// Begins to follow a master if `begin` returns a state to follow from; this executor then
+    /// applies only what that master logged.
     pub fn begin_following(
         &mut self,
         begin: impl FnOnce(&Engine) -> Option<Following>,
@@ -102,8 +102,8 @@ impl Executor {
         self.txn.begin_following(now_ms, begin)
     }
 
-    /// Puts a data set that has arrived whole in the place of the old one, and its
-    /// libraries of functions in the place of the old ones.
+    /// Replaces the data set by a staged one that has arrived whole, and the function libraries
+    /// by `libraries`.
     pub fn install(
         &mut self,
         staging: Staging,
@@ -118,18 +118,17 @@ impl Executor {
         })
     }
 
-    /// Applies one row and says when the master committed it, in Unix ms. Nothing
-    /// is durable before [`Executor::finish_tick`].
+    /// Applies one row. Returns when the master committed it, in Unix ms. Nothing is durable
+    /// before [`Executor::finish_tick`].
     ///
     /// # Errors
-    /// Nothing of the row is pending then. After [`ApplyError::NoRoom`] it can be tried
-    /// again.
+    /// Nothing of the row is pending then. After [`ApplyError::NoRoom`] it can be tried again.
     pub fn apply(
         &mut self,
         session: &mut Session,
-        position: u64,
+        position: Position,
         value: &[u8],
-    ) -> Result<u64, ApplyError> {
+    ) -> Result<UnixMs, ApplyError> {
         debug_assert!(self.txn.is_received());
         self.tick.last_us = crate::sys::clock::mono_us();
         let row = Row::decode(value)?;
@@ -154,7 +153,7 @@ impl Executor {
             reply.truncate(0);
             self.count(session, parsed.command, &parsed.args, false);
         }
-        // Listeners hear of changes when the row is whole.
+        // Listeners are notified when the row is whole.
         self.announce_changes();
         self.collect_events();
         self.txn.log_received(position, value);
@@ -162,12 +161,12 @@ impl Executor {
         if exclusive {
             self.txn.commit()?;
         }
-        // Clients of a replica may wait for what they only read.
+        // Clients of a replica may wait for keys that they only read (XREAD).
         self.serve_waiters();
         Ok(row.unix_ms)
     }
 
-    /// Whether the disk takes what these commands write.
+    /// Whether the disk takes the writes of these commands.
     fn check_room<'a>(
         &self,
         mut commands: impl Iterator<Item = &'a Command>,
@@ -190,18 +189,18 @@ impl Executor {
         self.txn.receive_stream(following, id);
     }
 
-    /// Applies one command of a Redis master's stream, or those between its MULTI and
-    /// EXEC: all or nothing. The stream goes on at `next`. Nothing is durable before
+    /// Applies one command of a Redis master's stream, or the commands between its MULTI and
+    /// EXEC: all or nothing. `next` is the offset behind them. Nothing is durable before
     /// [`Executor::finish_tick`].
     ///
     /// # Errors
-    /// Nothing of the commands is pending then. After [`ApplyError::NoRoom`] they can be
-    /// tried again.
+    /// Nothing of the commands is pending then. After [`ApplyError::NoRoom`] they can be tried
+    /// again.
     pub fn apply_commands(
         &mut self,
         session: &mut Session,
         commands: &[&[&[u8]]],
-        next: u64,
+        next: Position,
     ) -> Result<(), ApplyError> {
         let before = session.db();
         let parsed = self.parse_commands(session, commands)?;
@@ -219,7 +218,7 @@ impl Executor {
                 Err(_) if self.thread.ended.load(Ordering::Acquire) => {
                     return Err(ApplyError::Ended);
                 }
-                // A script met a key that somebody else holds.
+                // A script touched a key that another thread holds.
                 Err(Stop::Conflict | Stop::Slow) if !scope.is_everything() => {
                     scope = Scope::everything();
                 }
@@ -231,15 +230,15 @@ impl Executor {
         Ok(())
     }
 
-    /// Notes that the stream has been passed over up to `next`.
-    pub fn note_reached(&mut self, session: &Session, next: u64) -> Result<(), StorageError> {
+    /// Records that the stream has been processed up to the offset `next`.
+    pub fn note_reached(&mut self, session: &Session, next: Position) -> Result<(), StorageError> {
         self.txn.begin(self.tick.now_ms)?;
         self.txn.note_reached(next, session.db());
         Ok(())
     }
 
-    /// Logs a ping of the master's for Redis replicas of this server, which count what
-    /// they hear as parts of the stream.
+    /// Logs a PING of the master. Redis replicas of this server count its bytes as part of the
+    /// stream.
     pub fn log_ping(&mut self, session: &Session) -> Result<(), StorageError> {
         self.txn.begin(self.tick.now_ms)?;
         self.txn.effect(session.db(), &[b"PING"]);
@@ -277,7 +276,7 @@ impl Executor {
         Ok(parsed)
     }
 
-    /// The DB that a SELECT means, if there is one.
+    /// The DB that a SELECT names, if it exists.
     fn selected(&self, args: &[&[u8]]) -> Option<DbIndex> {
         let db = named_dbs(args).first().copied();
         db.filter(|db| db.0 < self.server.engine.config.databases)
@@ -288,7 +287,7 @@ impl Executor {
         session: &mut Session,
         commands: &[Parsed<'_>],
         scope: &Scope<'_>,
-        next: u64,
+        next: Position,
     ) -> Result<(), Stop> {
         self.begin_unit(scope)?;
         let after = session.db();
@@ -307,12 +306,12 @@ impl Executor {
             self.roll_back_unit()?;
             return Err(stop);
         }
-        // Before the unit ends: an exclusive one is committed there.
+        // Before the unit ends: an exclusive unit is committed there.
         self.txn.note_reached(next, after);
         Ok(self.end_unit()?)
     }
 
-    /// Publishes a message of the master's.
+    /// Publishes a message that the master sent.
     pub fn publish(&mut self, kind: SubscriptionKind, channel: &[u8], message: &[u8]) {
         let targets = self.server.pubsub.find(kind, channel);
         self.tick.outbox.publish(kind, channel, message, targets);
@@ -350,12 +349,12 @@ impl Executor {
                 self.check_db(db)?;
                 continue;
             }
-            // The row is one batch anyway; and a ping does nothing.
+            // The row is one batch anyway, and PING has no effect.
             let nothing: [&[u8]; 3] = [b"multi", b"exec", b"ping"];
             if nothing.iter().any(|word| name.eq_ignore_ascii_case(word)) {
                 continue;
             }
-            // Rows are often many times the same.
+            // Consecutive commands of a row are often the same: this saves the lookup.
             let same = parsed.last().filter(|last: &&Parsed<'_>| {
                 last.args.first() == Some(name)
                     && last.args.len() == args.len()
@@ -458,7 +457,7 @@ fn is_propagated(found: &Registered) -> bool {
     may_write(found.command) || found.command.flags.contains(Flags::PROPAGATED)
 }
 
-/// Why commands of a stream could not be applied.
+/// The error for commands of a stream that could not be applied.
 fn not_applied(commands: &[Parsed<'_>], stop: Stop) -> ApplyError {
     let names = commands
         .iter()
@@ -476,7 +475,7 @@ fn not_applied(commands: &[Parsed<'_>], stop: Stop) -> ApplyError {
     }
 }
 
-/// The names of a command, for the log.
+/// The name of a command, quoted and cut for the log.
 fn shown(args: &[&[u8]]) -> String {
     const SHOWN_BYTES: usize = 64;
     let name = args.first().copied().unwrap_or_default();
@@ -484,12 +483,12 @@ fn shown(args: &[&[u8]]) -> String {
     format!("{:?}", String::from_utf8_lossy(name))
 }
 
-/// Whether it was found by its second argument too.
+/// Whether the command was found by its second argument as well.
 fn is_subcommand(parsed: &Parsed<'_>) -> bool {
     parsed.command.is_part || parsed.command.full_name.contains('|')
 }
 
-/// The command of these arguments, whatever name clients know it by.
+/// The command of these arguments, independent of renamed commands.
 fn find(args: &[&[u8]]) -> Option<&'static Registered> {
     let found = registry().find(args.first()?)?;
     if found.subcommands.is_empty() || !found.command.takes(args.len()) {

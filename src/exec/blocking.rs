@@ -1,19 +1,18 @@
-//! Commands that wait for a key, and who runs them when it is ready.
+//! Commands that wait for a key, and how they are served when the key is ready.
 //!
-//! The thread that makes a key ready serves who waits for it: right after the
-//! command (or the unit) that did, and before it lets the key go, it runs the
-//! commands of the waiting clients, on whichever threads they are, in the order
-//! in which they came; what that makes ready is served next. All this goes into
-//! the same tick, so that after the reply of an LPUSH nobody finds the item that
-//! a waiting client was entitled to. The replies reach their clients' threads
-//! after the commit; they are lost only if a client is lost in between.
+//! The thread that makes a key ready serves the clients that wait for it. Right after the
+//! command or unit that wrote the key, and before it unlocks the key, it runs the commands of
+//! the waiting clients of all threads, first come, first served. Keys that these commands make
+//! ready are served next. All this belongs to the same tick, so that after the reply to an
+//! LPUSH no other client finds the item that a waiting client was entitled to. The replies
+//! reach their clients' threads after the commit; a reply is lost only if its client
+//! disconnects in between.
 //!
-//! It is served as of the time at which that happens: a transaction or a script may have
-//! taken so long that a key to which it gave a time is over at its end.
+//! Commands are served with the clock of that moment: a transaction or script may have taken so
+//! long that a key to which it gave an expiry has expired at its end.
 //!
-//! A command that is served needs the locks of all of its keys (BLMOVE has two).
-//! Where another thread holds one, the tick is committed before waiting for it,
-//! as for any command.
+//! A command that is served needs the locks of all of its keys (BLMOVE has two). If another
+//! thread holds one, the tick is committed before the wait, as for any command.
 
 use super::Stop;
 use super::outcome::ON_ITS_WAY;
@@ -31,12 +30,12 @@ use std::sync::Arc;
 
 type Run = fn(&mut WriteCtx<'_>, &[&[u8]]) -> Result<Attempt, Error>;
 
-/// What a tick has to do with clients that wait.
+/// What a tick does for waiting clients.
 #[derive(Default)]
 pub(super) struct WaitingRoom {
-    /// Keys that were written and that somebody waits for.
+    /// Keys that were written and that clients wait for.
     ready: VecDeque<(DbIndex, Box<[u8]>)>,
-    /// Replies that wait for the commit.
+    /// Replies to waiting clients, sent after the commit.
     served: Vec<Served>,
 }
 
@@ -44,7 +43,7 @@ pub(super) struct WaitingRoom {
 pub(super) type Served = (Arc<Waiter>, Verdict);
 
 impl Executor {
-    /// Runs a command that may wait. If it has to, the session waits after this.
+    /// Runs a blocking command. If it has to wait, `session.waiting` is set afterwards.
     pub(super) fn block(
         &mut self,
         session: &mut Session,
@@ -68,7 +67,11 @@ impl Executor {
         }
         session.wrote.set(true);
         if let Attempt::Wait(wait) = attempt {
-            debug_assert_eq!(reply.len(), start, "who waits has not answered");
+            debug_assert_eq!(
+                reply.len(),
+                start,
+                "a command that waits has written no reply"
+            );
             self.enter(session, command, args, wait);
         }
         if !self.in_unit() {
@@ -77,7 +80,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Tries once; the locks are held.
+    /// Tries the command once; the locks are held.
     fn attempt(
         &mut self,
         session: &Session,
@@ -90,7 +93,7 @@ impl Executor {
         self.txn.start_command();
         self.txn.set_origin(session.info.id.0);
         if !command.is_write() {
-            // What is over is hidden here, as from any reader.
+            // Expired keys are hidden, as for any read.
             self.txn.hide_expired();
         }
         let db = session.db();
@@ -130,22 +133,21 @@ impl Executor {
         session.waiting = Some(waiter);
         let is_read_only = self.server.replication.is_replica() && self.config().replica_read_only;
         if is_read_only && command.is_write() {
-            // It became one after the command was admitted.
+            // The server became a replica after the command was admitted.
             self.server.unblock_on_replica(session.info.id);
         }
     }
 
-    /// Tells who listens which keys were changed, and notes those that somebody
-    /// waits for.
+    /// Notifies the listeners of changed keys, and collects the keys that clients wait for.
     pub(super) fn announce_changes(&mut self) {
         let waiters = &self.server.waiters;
         let engine = &self.server.engine;
-        let news = self.txn.announce_changes();
-        if news.is_empty() || waiters.is_empty() {
+        let changes = self.txn.announce_changes();
+        if changes.is_empty() || waiters.is_empty() {
             return;
         }
         let ready = &mut self.waiting.ready;
-        for change in news {
+        for change in changes {
             match change {
                 Change::Key { db, key, how, .. } => {
                     let hash = engine.key_hash(*db, key);
@@ -167,15 +169,16 @@ impl Executor {
         }
     }
 
-    /// Serves who waits for keys that are ready. Not within a unit.
+    /// Serves the clients that wait for keys that are ready. Must not be called within a unit.
     pub(super) fn serve_waiters(&mut self) {
         if !self.waiting.ready.is_empty() {
             self.read_clock();
         }
         while let Some((db, key)) = self.waiting.ready.pop_front() {
             if let Err(error) = self.serve_key(db, &key) {
-                // The commit failed, and with it the tick: its end tells everybody.
-                log::debug!("not served: {error}");
+                // The commit failed, and with it the tick: its end reports the failure to all
+                // clients.
+                log::debug!("waiting clients not served: {error}");
                 self.waiting.ready.clear();
             }
         }
@@ -185,7 +188,7 @@ impl Executor {
         self.txn.begin(self.tick.now_ms)?;
         let hash = self.txn.key_hash(db, key);
         let mut ticket = None;
-        // Once it is gone: whoever makes it again comes here again.
+        // Ends when the key is gone: the thread that writes it again also serves it.
         loop {
             let kind = self.txn.meta_of(db, key)?.map(|meta| meta.kind);
             let suits = |waiter: &Waiter| waiter.wants(kind);
@@ -201,9 +204,9 @@ impl Executor {
         Ok(())
     }
 
-    /// Runs the command of a waiting client, as if it had just sent it; `key` was
-    /// ready a moment ago. `false`: a worker does that, and serves who waits for the
-    /// key after this one.
+    /// Runs the command of a waiting client as if the client had just sent it; `key` has become
+    /// ready. `false`: a script's worker holds a key that is needed, and will serve the clients
+    /// that wait for `key`, including this one.
     fn serve(&mut self, waiter: &Arc<Waiter>, key: &[u8]) -> Result<bool, Error> {
         let mut session = Session::new(waiter.client.clone(), true);
         session.select(waiter.db);
@@ -215,7 +218,7 @@ impl Executor {
             return Ok(true);
         };
         if blocking.writes && self.txn.is_received() {
-            // What a master has logged is all that is written here.
+            // A replica's data is written only by its master's log.
             return Ok(true);
         }
         let indices = command.key_indices(&args).unwrap_or_default();
@@ -223,14 +226,14 @@ impl Executor {
         if !self.lock_for_waiters(waiter.db, keys, key)? {
             return Ok(false);
         }
-        // Waiting for the locks let others have the key.
+        // Other threads may have changed the key while this one waited for the locks.
         let kind = self.txn.meta_of(waiter.db, key)?.map(|meta| meta.kind);
         if !waiter.wants(kind) || !waiter.claim() {
             return Ok(true);
         }
         let before = self.txn.savepoint();
         let mut reply = Reply::new(waiter.resp3);
-        // BLMOVE may want to write to a key that may not be written to now.
+        // BLMOVE may write to a key that MIGRATE is moving.
         let attempt = match self.is_held_by_migration(waiter.db, command, &args) {
             true => Err(ON_ITS_WAY),
             false => self.attempt(&session, command, &args, &mut reply, blocking.run),
@@ -238,7 +241,7 @@ impl Executor {
         let failed = attempt.is_err();
         match attempt {
             Ok(Attempt::Wait(_)) => {
-                // That it asked was noted when it did.
+                // What an attempt in vain records was recorded when the command first ran.
                 self.txn.rollback(&before);
                 waiter.unclaim();
                 return Ok(true);
@@ -256,8 +259,8 @@ impl Executor {
         Ok(true)
     }
 
-    /// Locks keys of clients that wait for `ready`. One of them may be a script's
-    /// for long: then its worker does what is to be done here, and the answer is no.
+    /// Locks the keys of a client that waits for `ready`. If a slow script holds one of them,
+    /// its worker takes over the serving of `ready`, and this returns `false`.
     fn lock_for_waiters<'k>(
         &mut self,
         db: DbIndex,
@@ -270,7 +273,7 @@ impl Executor {
             match begun.and_then(|()| self.txn.lock(hashes.iter().copied())) {
                 Ok(_) => return Ok(true),
                 Err(StorageError::Held(owner)) => {
-                    // If not, the worker has just let everything go.
+                    // `false`: the worker has just released all its keys, so try again.
                     if self.server.workers.postpone(owner, db, ready) {
                         return Ok(false);
                     }
@@ -280,8 +283,8 @@ impl Executor {
         }
     }
 
-    /// Serves who waits for keys that others made ready while a script here had
-    /// other keys that are needed.
+    /// Serves the clients of keys that other threads made ready while a script of this worker
+    /// held other keys that were needed.
     pub(super) fn serve_postponed(&mut self, keys: Vec<(DbIndex, Box<[u8]>)>) -> Result<(), Error> {
         for (db, key) in keys {
             if self.lock_for_waiters(db, std::iter::once(&*key), &key)? {
@@ -292,8 +295,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Counts a command whose wait ended without being served, and the error with which
-    /// it did.
+    /// Counts a command whose wait ended without being served, and the error of that.
     pub fn count_unserved(&self, waiter: &Waiter, error: Option<&str>) {
         if let Ok(found) = self.resolve(&waiter.request.args()) {
             self.server.stats.ran(found.index, 0, error.is_some());
@@ -303,15 +305,14 @@ impl Executor {
         }
     }
 
-    /// The tick is over: the clients that were served in it.
+    /// Takes the clients that were served in the tick, which is over.
     pub(super) fn take_served(&mut self) -> Vec<Served> {
         self.waiting.ready.clear();
         std::mem::take(&mut self.waiting.served)
     }
 
-    /// Tells clients that they were served, or of the failure of the tick in which
-    /// they were.
-    pub(super) fn tell_served(&self, served: Vec<Served>, failure: Option<&Error>) {
+    /// Sends the served clients their replies, or the error of the tick that served them.
+    pub(super) fn reply_to_served(&self, served: Vec<Served>, failure: Option<&Error>) {
         if served.is_empty() {
             return;
         }

@@ -2,15 +2,15 @@
 //!
 //! | stage | function |
 //! |---|---|
-//! | is it HTTP: the connection is closed | `is_http` |
-//! | admission: known, right number of arguments, allowed | `admission::admit` |
-//! | held: clients are paused, or another thread cannot take what it would send | `hold_or_queue` |
-//! | queued, in MULTI | `hold_or_queue` |
-//! | held: a key is on its way to another server | `hold_or_queue` |
-//! | shown to MONITOR clients | `begin_attempt` |
-//! | locked, run, logged | `perform`, `locking::lock` |
-//! | taken back: a key is held, or it takes long | `dispatch` |
-//! | concluded: error reply, counted, CLIENT REPLY | `conclude` |
+//! | close the connection if the request is HTTP | `is_http` |
+//! | admission: the command exists, has the right number of arguments, and is allowed | `admission::admit` |
+//! | hold: clients are paused, or another thread has too many messages queued | `hold_or_queue` |
+//! | queue, after MULTI | `hold_or_queue` |
+//! | hold: MIGRATE is moving a key | `hold_or_queue` |
+//! | show to MONITOR clients | `begin_attempt` |
+//! | lock, run, log | `perform`, `locking::lock` |
+//! | take back: another thread holds a key, or the request is slow | `dispatch` |
+//! | conclude: error reply, statistics, CLIENT REPLY | `conclude` |
 
 pub(super) mod admission;
 mod locking;
@@ -49,10 +49,10 @@ impl Executor {
         outcome
     }
 
-    /// There was no memory for the reply to a request once it had so many bytes, and
-    /// `left_out` more were wanted: how much there should be before the request is run again.
-    /// `None`: that is more than there can be, or the request may not be run again because it
-    /// is not one command that only reads.
+    /// Called when there was no memory for a reply after `bytes` bytes, and `left_out` more
+    /// were wanted. Returns how many bytes should be free before the request is run again, or
+    /// `None` if there can never be so many, or if the request is not a single read-only
+    /// command.
     pub fn room_for_retry(
         &self,
         session: &Session,
@@ -61,9 +61,9 @@ impl Executor {
         left_out: usize,
     ) -> Option<u64> {
         let limit = self.server.lending_limit(&self.thread.config);
-        // Of a long value it is known how long it is, of a list it is not.
+        // The length of a long string is known in advance, that of a list is not.
         let wanted = (2 * bytes.max(FREE_BYTES)).max(bytes.saturating_add(left_out)) as u64;
-        // Others must have something to give back.
+        // Waiting helps only if other clients hold memory that they will give back.
         let others = self
             .server
             .client_memory
@@ -78,7 +78,7 @@ impl Executor {
         (may_fit && session.multi().is_none() && only_reads()).then_some(wanted)
     }
 
-    /// Takes a request through the stages that the module lists.
+    /// Takes a request through the stages in the table above.
     fn dispatch(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
         let start = reply.len();
         if self.thread.worker.is_none() {
@@ -104,7 +104,7 @@ impl Executor {
         let done = self.perform(session, found, args, reply);
         match done {
             _ if session.waiting.is_some() => {
-                self.tick.record.tell(&self.server);
+                self.tick.record.flush(&self.server);
                 Outcome::Blocked
             }
             Err(Stop::Conflict) => {
@@ -126,8 +126,8 @@ impl Executor {
         }
     }
 
-    /// What keeps an admitted request from being run now: a pause, a full outbox of another
-    /// thread, MULTI, a key on its way to another server. `None`: nothing.
+    /// Holds back or queues an admitted request: a pause, a full outbox of another thread,
+    /// MULTI, a key that MIGRATE is moving. `None`: it can run now.
     fn hold_or_queue(
         &mut self,
         session: &mut Session,
@@ -138,7 +138,7 @@ impl Executor {
         let (command, start) = (found.command, reply.len());
         let on_keys = matches!(command.handler, Handler::Read(_) | Handler::Write(_));
         self.request.plain = on_keys && session.multi().is_none();
-        // CLIENT LIST shows what waits or is queued, too.
+        // CLIENT LIST also shows requests that are held or queued.
         let last_command = &session.info.last_command;
         last_command.store(found.index as u32, Ordering::Relaxed);
         if self.is_paused(session, command, args) || self.is_held_back(session, command) {
@@ -152,7 +152,7 @@ impl Executor {
             .then_some(Outcome::Paused)
     }
 
-    /// The request is about to be run: MONITOR clients see it.
+    /// Called just before a request runs: shows it to MONITOR clients.
     fn begin_attempt(
         &mut self,
         session: &Session,
@@ -176,8 +176,8 @@ impl Executor {
         }
     }
 
-    /// A command has been run, or has failed: writes an error reply, shows and counts the
-    /// command, and applies what CLIENT REPLY and CLIENT CACHING ask for.
+    /// Called when a command has run or failed: writes an error reply, shows and counts the
+    /// command, and applies CLIENT REPLY and CLIENT CACHING.
     fn conclude(
         &mut self,
         session: &mut Session,
@@ -191,7 +191,7 @@ impl Executor {
         let failed = done.is_err();
         match done {
             Ok(()) => {}
-            Err(Stop::Told(error)) => {
+            Err(Stop::Counted(error)) => {
                 reply.truncate(start);
                 reply.error_bytes(&error.wire());
             }
@@ -204,14 +204,14 @@ impl Executor {
             self.show(session, command, args);
         }
         if self.tick.record.has_lines() {
-            self.tick.record.tell(&self.server);
+            self.tick.record.flush(&self.server);
         }
         match failed || !command.flags.contains(Flags::PUSHES) {
             true => self.suppress(session, reply, start),
             false => self.suppress(session, reply, usize::MAX),
         }
-        if !session.overtaken.is_empty() {
-            reply.insert(start, &std::mem::take(&mut session.overtaken));
+        if !session.output_before_reply.is_empty() {
+            reply.insert(start, &std::mem::take(&mut session.output_before_reply));
         }
         self.collect_events();
         if let Some(options) = &mut session.tracking
@@ -221,9 +221,10 @@ impl Executor {
         {
             options.caching = false;
         }
-        let told = !self.tick.outbox.is_empty() || self.txn.has_changes();
-        // A transaction may have ended what its client was subscribed to.
-        self.tick.heard |= told && (session.listens() || self.tick.outbox.is_for(session.info.id));
+        let sends = !self.tick.outbox.is_empty() || self.txn.has_changes();
+        // A transaction may have ended a subscription of its own client.
+        self.tick.must_end |=
+            sends && (session.gets_messages() || self.tick.outbox.is_for(session.info.id));
         self.count(session, found, args, failed);
     }
 
@@ -240,7 +241,8 @@ impl Executor {
         self.server.stats.error(&error.to_string());
     }
 
-    /// Puts the events of the commands so far in line with what they published.
+    /// Appends the keyspace events of the commands so far to the outbox, in order with their
+    /// published messages.
     pub(super) fn collect_events(&mut self) {
         if self.txn.has_events() {
             let events = self.txn.take_events();
@@ -271,7 +273,7 @@ impl Executor {
                     self.commit_pending()?;
                 }
                 if command.flags.contains(Flags::PUBSUB) {
-                    // What the unit did before comes before what it publishes.
+                    // Events of earlier commands of the unit precede its message.
                     self.collect_events();
                 }
                 let mut ctx = SessionCtx {
@@ -284,8 +286,8 @@ impl Executor {
                     command,
                 };
                 let done = run(&mut ctx, args);
-                // It may have been CONFIG SET.
-                self.look_at_config();
+                // The command may have been CONFIG SET.
+                self.refresh_config();
                 Ok(done?)
             }
             Handler::Own(own) => self.own(own, session, command, args, reply),
@@ -301,13 +303,13 @@ impl Executor {
         reply: &mut Reply,
         run: fn(&mut ReadCtx<'_>, &[&[u8]]) -> CmdResult,
     ) -> Result<(), Stop> {
-        if self.may_read_apart(session) {
+        if self.may_read_unlocked(session) {
             let (start, before) = (reply.len(), (self.txn.lookups(), self.txn.events()));
             let done = self.read_once(session, command, args, reply, run, true);
             if !matches!(done, Err(Stop::Slow)) {
                 return done;
             }
-            // Only with the locks.
+            // This command needs the locks.
             reply.truncate(start);
             self.txn.set_lookups(before.0);
             self.txn.forget_events(before.1);
@@ -315,9 +317,10 @@ impl Executor {
         self.read_once(session, command, args, reply, run, false)
     }
 
-    /// Whether a command that only reads may do so without its keys' locks, which others
-    /// would have to wait for. A client that tracks its reads must hear of every change after them.
-    fn may_read_apart(&self, session: &Session) -> bool {
+    /// Whether a read-only command may read from a snapshot, without locks for which other
+    /// threads would have to wait. Not for a client that tracks its reads: it must be sent
+    /// every later change.
+    fn may_read_unlocked(&self, session: &Session) -> bool {
         self.thread.worker.is_some()
             && !self.in_unit()
             && !session.tracks_reads()
@@ -331,15 +334,15 @@ impl Executor {
         args: &[&[u8]],
         reply: &mut Reply,
         run: fn(&mut ReadCtx<'_>, &[&[u8]]) -> CmdResult,
-        apart: bool,
+        unlocked: bool,
     ) -> Result<(), Stop> {
-        let mark = match apart {
-            true => self.begin_apart(session, command, args)?,
+        let mark = match unlocked {
+            true => self.begin_unlocked(session, command, args)?,
             false => self.lock(session, command, args)?,
         };
         self.begin_read_budget();
         let (db, server) = (session.db(), &self.server);
-        let mut look = |view: &mut View| {
+        let mut execute = |view: &mut View| {
             view.start_reading();
             let mut ctx = ReadCtx {
                 view,
@@ -350,16 +353,16 @@ impl Executor {
             };
             run(&mut ctx, args).map_err(Stop::from)
         };
-        let done = match apart {
-            true => self.txn.read_apart(look),
-            false => look(self.txn.reading()),
+        let done = match unlocked {
+            true => self.txn.read_apart(execute),
+            false => execute(self.txn.reading()),
         };
         self.end_read_budget();
         if session.tracks_reads() && !matches!(done, Err(Stop::Slow)) {
             self.track(session, command, args);
         }
         if !self.in_unit() {
-            // Only read: nobody needs to wait for these keys until the commit.
+            // A reader need not hold its keys until the commit.
             self.txn.unlock_since(mark);
         }
         done
@@ -398,7 +401,7 @@ impl Executor {
         );
         self.end_read_budget();
         let done = match reply.overflowed && !overflowed {
-            // What it returns would be lost: there is no memory for the reply.
+            // There is no memory for the reply, so its data would be lost.
             true => done.and(Err(OUT_OF_MEMORY)),
             false => done,
         };
@@ -421,29 +424,28 @@ impl Executor {
         Ok(done?)
     }
 
-    /// Whether others wait while this thread runs a command, so that what takes long is
-    /// left to a worker. It is not where scripts occupy those.
+    /// Whether commands here have a read budget, after which they go to a worker. They have
+    /// none while scripts occupy the workers.
     pub(super) fn limits_reads(&self) -> bool {
         self.thread.slices && !self.server.workers.any_running()
     }
 
-    /// A command begins that is left to a worker if it takes long; in a unit, that is as a
-    /// whole.
+    /// Starts the read budget of a command. A unit has one budget as a whole.
     pub(super) fn begin_read_budget(&self) {
         if !self.in_unit() {
             self.txn.limit_reads(self.limits_reads());
         }
     }
 
-    /// The command is done: reads are limited no more.
+    /// Ends the read budget of a command.
     pub(super) fn end_read_budget(&self) {
         if !self.in_unit() {
             self.txn.limit_reads(false);
         }
     }
 
-    /// Whether a command would write to keys that are on their way to another
-    /// server: it is tried again when they are not.
+    /// Whether a command would write to keys that MIGRATE is moving. It is then tried again
+    /// later.
     fn waits_for_migration(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {
         if !self.server.migrations.is_active() {
             return false;
@@ -451,13 +453,13 @@ impl Executor {
         if command.is_own(Own::Exec) {
             return Self::queued(session, command).writes;
         }
-        // What a script will write to is not known before it does.
+        // The keys that a script writes are not known in advance.
         let script = Flags::MAY_REPLICATE;
         command.flags.intersection(script | Flags::PUBSUB) == script
             || command.is_write() && self.is_held_by_migration(session.db(), command, args)
     }
 
-    /// Whether a writing command names keys that are on their way.
+    /// Whether a command writes to keys that MIGRATE is moving.
     pub(super) fn is_held_by_migration(
         &self,
         db: DbIndex,
@@ -477,11 +479,11 @@ impl Executor {
         found
     }
 
-    /// The look under the locks, which counts.
+    /// The same check under the locks of the keys, which is the decisive one.
     ///
     /// # Errors
-    /// [`Stop::Conflict`]: the command must be tried again. A unit that has come
-    /// so far is not: its command fails.
+    /// [`Stop::Conflict`]: the command must be tried again. In a unit the command fails
+    /// instead.
     pub(super) fn refuse_migrating(
         &mut self,
         session: &Session,
@@ -494,12 +496,12 @@ impl Executor {
         if self.in_unit() {
             return Err(Stop::Failed(ON_ITS_WAY));
         }
-        // A turn that excludes all others must end first.
+        // An exclusive turn must end first.
         self.commit_pending()?;
         Err(Stop::Conflict)
     }
 
-    /// Notes that a client that tracks keys has read some, whose locks are held.
+    /// Records the keys that a client with tracking has read; their locks are held.
     pub(super) fn track(&mut self, session: &Session, command: &Command, args: &[&[u8]]) {
         let db = session.db();
         let tracking = &self.server.tracking;
@@ -510,7 +512,7 @@ impl Executor {
         }
     }
 
-    /// A writing command is done: logs it, and says which keys it changed.
+    /// Called when a writing command is done: logs it and announces the changed keys.
     pub(super) fn finish_command(&mut self, db: DbIndex, command: &Command, args: &[&[u8]]) {
         self.txn.finish_command(db, args);
         if self.txn.has_unnoted_rows() {
@@ -521,7 +523,7 @@ impl Executor {
         }
     }
 
-    /// CLIENT REPLY, for what was replied from `start` on.
+    /// Applies CLIENT REPLY to the reply from `start` on.
     pub(super) fn suppress(&self, session: &mut Session, reply: &mut Reply, start: usize) {
         session.reply_mode = match session.reply_mode {
             ReplyMode::On => return,
@@ -555,13 +557,13 @@ impl Executor {
                 true => "fast-command",
                 false => "command",
             };
-            self.note_slow(Slow::Latency(class, ms, self.tick.now_ms / 1000));
+            self.note_slow(Slow::Latency(class, ms, self.tick.now_ms.0 / 1000));
         }
         let limit = self.thread.config.slowlog_log_slower_than_us;
         let slow = limit >= 0 && usec >= limit as u64;
         if slow && !found.command.flags.contains(Flags::SKIP_SLOWLOG) {
             let hidden = secrets::visible(found.command.secret, args);
-            let (at_s, info) = (self.tick.now_ms / 1000, &session.info);
+            let (at_s, info) = (self.tick.now_ms.0 / 1000, &session.info);
             let entry = Entry::new(&hidden, usec, at_s, &info.addr, &info.names.lock().name);
             self.note_slow(Slow::Log(
                 entry,
@@ -584,34 +586,35 @@ fn returns_data(command: &Command) -> bool {
     command.keys.iter().any(returns)
 }
 
-/// What CLIENT PAUSE WRITE holds back.
+/// Whether CLIENT PAUSE WRITE holds the command back.
 pub(super) fn may_write(command: &Command) -> bool {
     command.is_write() || command.flags.contains(Flags::MAY_REPLICATE)
 }
 
-/// Where a request goes back to that is not run to its end now.
+/// The state to restore if a request is taken back.
 struct Attempt {
-    /// Where its reply begins.
+    /// Length of the output before the reply.
     start: usize,
     record: Mark,
     lookups: Lookups,
     events: usize,
-    /// Whether MONITOR clients see it only once it is done.
+    /// Whether MONITOR clients see the request only when it is done.
     shown_late: bool,
 }
 
-/// Closes a connection on which a browser may be speaking, without a reply.
+/// Closes a connection, without a reply, that a browser may be using.
 fn close_for_http(session: &mut Session) {
     log::warn!(
-        "client {} at {} speaks HTTP: somebody may be using a browser to reach this server",
+        "client {} at {} speaks HTTP: a web page may be sending requests to this server through \
+         a browser",
         session.info.id.0,
         session.info.addr
     );
     session.close_after_reply = true;
 }
 
-/// A browser that was made to send a request here has a line that begins with
-/// one of these; what follows could be commands of its choice.
+/// Whether this is a line of an HTTP request. A web page can make a browser send one here, with
+/// commands in its body.
 fn is_http(args: &[&[u8]]) -> bool {
     args.first().is_some_and(|name| {
         name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")

@@ -1,4 +1,4 @@
-//! What MONITOR clients see.
+//! Lines for MONITOR clients.
 
 use super::Executor;
 use super::Stop;
@@ -14,16 +14,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Executor {
-    /// Shows a client's request, once, however often it is begun.
+    /// Shows a client's request, once even if the request is run again.
     pub(super) fn show_request(&mut self, session: &Session, command: &Command, args: &[&[u8]]) {
         if self.request.shown {
             return;
         }
         self.show(session, command, args);
         if self.thread.worker.is_some() {
-            // It may take for ever, and be begun again.
+            // The request may run without end, or be run again.
             self.request.shown = true;
-            self.tick.record.tell(&self.server);
+            self.tick.record.flush(&self.server);
         }
     }
 
@@ -46,7 +46,7 @@ impl Executor {
         done
     }
 
-    /// Shows a command, unless it is one that is not shown.
+    /// Shows a command unless its flags exclude it from MONITOR.
     pub(super) fn feed_monitors(&mut self, session: &Session, command: &Command, args: &[&[u8]]) {
         if is_shown(command) {
             self.show(session, command, args);
@@ -64,13 +64,13 @@ impl Executor {
     }
 }
 
-/// Whether a command is shown when it is run.
+/// Whether MONITOR shows the command.
 pub(super) fn is_shown(command: &Command) -> bool {
     !command.flags.intersects(Flags::SKIP_MONITOR | Flags::ADMIN)
 }
 
-/// Whether that is only when it is done: what EXEC runs comes before EXEC itself, and
-/// what chooses a DB is shown with the one that it chose.
+/// Whether MONITOR shows the command when it is done: the commands of EXEC come before EXEC
+/// itself, and SELECT and RESET are shown with the DB that they chose.
 pub(super) fn is_shown_late(command: &Command) -> bool {
     command.is_own(Own::Exec) || matches!(command.name, "select" | "reset")
 }
@@ -151,7 +151,7 @@ mod tests {
             "127.0.0.1:2".into(),
             -1,
             0,
-            0,
+            crate::base::time::UnixMs::NONE,
             ClientFlags::empty(),
         );
         let info = Arc::new(info);
@@ -160,7 +160,7 @@ mod tests {
         info
     }
 
-    /// What a watcher is shown, without the time.
+    /// The lines that a MONITOR client gets, without the time.
     fn shown(run: impl FnOnce(&mut Client)) -> Vec<String> {
         let mut client = Client::new();
         let server = client.server();

@@ -1,48 +1,47 @@
-//! How a request went, and why a command was not done.
+//! The outcome of a request, and the reasons why a command was not done.
 
 use crate::commands::Error;
 use crate::storage::StorageError;
 use crate::types::OpError;
 
-/// A key may not be written to now, and the command cannot wait for that.
+/// A key cannot be written to now, and the command cannot wait.
 pub(super) const ON_ITS_WAY: Error =
     Error::text("TRYAGAIN a key of this command is on its way to another server");
 
-/// Whether a request was run.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was, and its reply is written.
+    /// The request has run, and its reply is written.
     Done,
-    /// The client is paused, or would send to others more than they can take now:
-    /// ask again later with the same request.
+    /// The client is paused, or would send more to other threads than they can take now: run
+    /// the same request again later.
     Paused,
-    /// It was begun; its reply comes when its wait is over.
+    /// The request waits; its reply comes when the wait ends.
     Blocked,
-    /// It takes too long for an IO thread: run it on a worker.
+    /// The request takes too long for an IO thread: run it on a worker.
     Slow,
 }
 
-/// Why a command in a unit was not done.
+/// Why a command was not done.
 #[derive(Debug)]
 pub enum Stop {
-    /// It failed and was taken back; this is its error reply.
+    /// The command failed and was taken back; this is its error reply.
     Failed(Error),
-    /// It failed, and the statistics know already: this is its error reply.
-    Told(Error),
-    /// It needs a key that the unit has not locked and somebody else holds: see
-    /// the module. Outside of units: a key that may not be used yet.
+    /// As [`Stop::Failed`], and the statistics have counted the error.
+    Counted(Error),
+    /// In a unit: the command needs a key that the unit has not locked and another thread holds
+    /// (see `exec::unit`). Outside of units: the command must be tried again later.
     Conflict,
-    /// It takes too long for an IO thread. The request must be taken back, and
-    /// be run on a worker.
+    /// The request takes too long for an IO thread. It must be taken back and run on a worker.
     Slow,
 }
 
 impl Stop {
-    /// The error reply, for who can tell a client no more than that. A conflict
-    /// never gets here: whoever began the unit runs it again.
+    /// The error reply, for callers that cannot run the request again. Callers that began a unit
+    /// run it again after a conflict, so the text for that is never sent.
     pub fn into_error(self) -> Error {
         match self {
-            Stop::Failed(error) | Stop::Told(error) => error,
+            Stop::Failed(error) | Stop::Counted(error) => error,
             Stop::Conflict | Stop::Slow => {
                 Error::text("ERR another client holds a key of this command")
             }

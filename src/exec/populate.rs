@@ -1,6 +1,6 @@
-//! DEBUG POPULATE: any number of keys, made in slices that are committed one by
-//! one, so that others have their turn between them. Where they are many the
-//! client's request goes to a worker. In a transaction they are one batch with the rest.
+//! DEBUG POPULATE: creates any number of keys, in slices that are committed one by one, so that
+//! other requests run in between. For many keys the request goes to a worker. In a transaction
+//! all keys are part of its batch.
 
 use super::Executor;
 use super::Stop;
@@ -11,11 +11,11 @@ use crate::state::Session;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Keys of one slice.
+/// Keys per slice.
 const SLICE_KEYS: u64 = 1000;
-/// Bytes of values from which on a slice ends.
+/// A slice ends when its values have this many bytes.
 const SLICE_BYTES: usize = 1 << 20;
-/// How soon a worker tries again to get keys that others hold.
+/// How soon a worker tries again to lock keys that other threads hold.
 const RETRY: Duration = Duration::from_millis(1);
 
 impl Executor {
@@ -45,15 +45,15 @@ impl Executor {
                 }
             }
             self.commit_pending()?;
-            // What waits to be flushed would grow with the slices.
+            // Otherwise the data to be synced would grow with every slice.
             let durable = self.server.engine.make_durable();
             durable.map_err(|error| self.note_failure(error))?;
         }
         Ok(())
     }
 
-    /// Makes keys until so many bytes are made, as a unit; takes their numbers off
-    /// the slice.
+    /// Creates keys as a unit, until `max_bytes` of values are written. Removes the numbers of
+    /// the created keys from `slice`.
     fn populate_slice(
         &mut self,
         session: &mut Session,
@@ -83,7 +83,7 @@ impl Executor {
                 slice.start = start;
                 match stop {
                     Stop::Conflict | Stop::Slow => self.roll_back_unit()?,
-                    Stop::Failed(_) | Stop::Told(_) => {
+                    Stop::Failed(_) | Stop::Counted(_) => {
                         self.txn.rollback(&before);
                         self.end_unit()?;
                     }

@@ -1,8 +1,8 @@
-//! What is told of commands besides their replies: calls and errors for the
-//! statistics, how slow they were, lines for MONITOR clients. It is held back while
-//! the commands can still be taken back and run again, in a unit or on a worker: so each
-//! is counted and shown once. What no bound could hold (a script that runs for hours) is
-//! told before its unit ends, which is not taken back for what it reads after that.
+//! What is reported of commands besides their replies: calls and errors for the statistics,
+//! slow commands, lines for MONITOR clients. The record is held back while the commands can
+//! still be taken back and run again, in a unit or on a worker, so that each is counted and
+//! shown once. A record that grows too large (a script that runs for hours) is flushed before
+//! its unit ends; from then on the unit has no read budget, so that it need not be taken back.
 
 use super::monitor;
 use crate::commands::Error;
@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 const MAX_HELD: usize = 64 << 10;
 /// Slow commands that are held back at most.
 const MAX_SLOW: usize = 1 << 10;
-/// Bytes of lines that are held back at most.
+/// Bytes of MONITOR lines that are held back at most.
 const MAX_LINE_BYTES: usize = 1 << 20;
-/// For how long a worker holds lines back.
+/// How long a worker holds MONITOR lines back.
 const MAX_AGE: Duration = Duration::from_millis(100);
 
 /// One run of a command.
 #[derive(Debug, Clone, Copy)]
 struct Call {
-    /// In the registry.
+    /// Index in the registry.
     index: usize,
     usec: u64,
     failed: bool,
@@ -32,14 +32,14 @@ struct Call {
 /// A command that took long.
 #[derive(Debug)]
 pub(super) enum Slow {
-    /// For SLOWLOG, which keeps so many.
+    /// For SLOWLOG: the entry, and `slowlog-max-len`.
     Log(Entry, usize),
-    /// For LATENCY: the class of event, milliseconds, and when, in Unix seconds.
+    /// For LATENCY: the class of event, its duration in ms, and its time in Unix seconds.
     Latency(&'static str, u64, u64),
 }
 
-/// Calls, errors and slow commands that are not counted yet, and lines that MONITOR clients
-/// have not seen.
+/// Calls, errors and slow commands that are not counted yet, and lines that are not sent to
+/// MONITOR clients yet.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     calls: Vec<Call>,
@@ -49,33 +49,33 @@ pub(super) struct Record {
     lines: Vec<Arc<[u8]>>,
     line_bytes: usize,
     since: Option<Instant>,
-    /// How often everything was told.
-    told: u64,
+    /// How often the record was flushed.
+    flushes: u64,
 }
 
-/// A point that [`Record::take_back`] goes back to.
+/// A point to which [`Record::take_back`] returns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mark {
     calls: usize,
     slow: usize,
     errors: usize,
     lines: usize,
-    told: u64,
+    flushes: u64,
 }
 
 impl Record {
-    /// The point that is reached now.
+    /// The present end of the record.
     pub fn mark(&self) -> Mark {
         Mark {
             calls: self.calls.len(),
             slow: self.slow.len(),
             errors: self.errors.len(),
             lines: self.lines.len(),
-            told: self.told,
+            flushes: self.flushes,
         }
     }
 
-    /// Notes that a command was run.
+    /// Adds a call.
     pub fn call(&mut self, server: &Server, index: usize, usec: u64, failed: bool) {
         self.calls.push(Call {
             index,
@@ -85,13 +85,13 @@ impl Record {
         self.bound(server, false);
     }
 
-    /// Notes that it took long.
+    /// Adds a slow command.
     pub fn slow(&mut self, server: &Server, slow: Slow) {
         self.slow.push(slow);
         self.bound(server, false);
     }
 
-    /// Notes an error reply.
+    /// Adds the code of an error reply.
     pub fn error(&mut self, server: &Server, error: &Error) {
         let text = error.to_string();
         let code = text.split(' ').next().unwrap_or_default();
@@ -99,7 +99,8 @@ impl Record {
         self.bound(server, false);
     }
 
-    /// Notes what MONITOR clients are to see; `soon`: they wait for it.
+    /// Adds a line for MONITOR clients; `soon`: not to be held back for longer than
+    /// [`MAX_AGE`].
     pub fn line(&mut self, server: &Server, line: Arc<[u8]>, soon: bool) {
         self.line_bytes += line.len();
         self.lines.push(line);
@@ -114,18 +115,19 @@ impl Record {
             || self.line_bytes >= MAX_LINE_BYTES
             || (soon && old())
         {
-            self.tell(server);
+            self.flush(server);
         }
     }
 
-    /// Whether all was told since `mark`, so that it cannot be taken back any more.
-    pub fn was_told_since(&self, mark: &Mark) -> bool {
-        mark.told != self.told
+    /// Whether the record was flushed since `mark`, so that its commands cannot be taken back
+    /// any more.
+    pub fn was_flushed_since(&self, mark: &Mark) -> bool {
+        mark.flushes != self.flushes
     }
 
-    /// Forgets what was noted since `mark` and not told yet.
+    /// Removes what was added since `mark` and not flushed yet.
     pub fn take_back(&mut self, mark: Mark) {
-        let kept = |len| if mark.told == self.told { len } else { 0 };
+        let kept = |len| if mark.flushes == self.flushes { len } else { 0 };
         let (calls, errors, lines) = (kept(mark.calls), kept(mark.errors), kept(mark.lines));
         self.calls.truncate(calls);
         self.slow.truncate(kept(mark.slow));
@@ -134,7 +136,8 @@ impl Record {
         self.line_bytes = self.lines.iter().map(|line| line.len()).sum();
     }
 
-    /// The commands stand: counts them.
+    /// Adds calls, errors and slow commands to the statistics: their commands will not be taken
+    /// back.
     pub fn count(&mut self, server: &Server) {
         for Call {
             index,
@@ -158,13 +161,13 @@ impl Record {
         }
     }
 
-    /// Whether MONITOR clients are to see something.
+    /// Whether there are lines for MONITOR clients.
     pub fn has_lines(&self) -> bool {
         !self.lines.is_empty()
     }
 
-    /// Tells all that was noted.
-    pub fn tell(&mut self, server: &Server) {
+    /// Counts everything and sends the lines.
+    pub fn flush(&mut self, server: &Server) {
         self.count(server);
         if !self.lines.is_empty() {
             monitor::deliver(server, &self.lines);
@@ -172,6 +175,6 @@ impl Record {
             self.line_bytes = 0;
         }
         self.since = None;
-        self.told += 1;
+        self.flushes += 1;
     }
 }

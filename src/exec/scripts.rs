@@ -1,24 +1,24 @@
-//! EVAL, EVALSHA, FCALL and their sisters that only read.
+//! EVAL, EVALSHA, FCALL and their read-only variants.
 //!
-//! A script is a [unit](super::unit): the keys it declares are locked before it
-//! starts, so it runs in parallel with all that does not touch them, and what it
-//! writes is one batch. A command of a script that fails is taken back alone; as
-//! in Redis, an error that ends the script takes back nothing.
+//! A script is a [unit](super::unit): its declared keys are locked before it starts, so it runs
+//! in parallel with everything that does not touch them, and its writes are one batch. A
+//! command of a script that fails is taken back alone; as in Redis, an error that ends the
+//! script takes back nothing.
 //!
-//! A key that was not declared is locked when it is met, if nobody holds it. If
-//! somebody does, or a command concerns a DB as a whole, the attempt ends there:
-//! all it did is taken back, with what it had published, and the script runs
-//! again from its start while nobody else reads or writes keys. That it needs
-//! this is remembered, so that the next run begins so.
+//! An undeclared key is locked when the script touches it, if no other thread holds it. If one
+//! does, or if a command concerns a DB as a whole, the attempt ends: its writes and published
+//! messages are taken back, and the script runs again from its start while no other thread
+//! reads or writes keys. The script is marked (`runs_alone`), so that its next run begins in
+//! this way.
 //!
-//! On an IO thread a script has a slice of time. One that takes longer is taken
-//! back in the same way, and the client's request runs on a worker (see
-//! [`crate::state::workers`]), where nobody waits behind it but who needs its keys.
-//! That is remembered, too, as long as it takes long.
+//! On an IO thread a script has a time slice. A script that takes longer is taken back in the
+//! same way, and the client's request runs on a worker (see [`crate::state::workers`]), where
+//! only clients that need its keys wait for it. The script is marked (`is_slow`) until a run is
+//! quick.
 //!
-//! Scripts and functions are compiled by each thread for itself, from the texts
-//! in [`crate::state::scripts`]. That is bounded in the same way: what takes longer than a
-//! slice is compiled on a worker, where it can be killed.
+//! Each thread compiles scripts and functions for itself, from the texts in
+//! [`crate::state::scripts`]. Compilation is bounded in the same way: a text that takes longer
+//! than a slice is compiled on a worker, where it can be killed.
 
 use super::Executor;
 use super::Stop;
@@ -30,7 +30,7 @@ use crate::lua::api::sha1_hex;
 use crate::lua::header::{ScriptFlags, script_flags};
 use crate::lua::{Failure, Halted, Host, Interpreter, Limits, Trip, Which};
 use crate::resp::{FREE_BYTES, Reply};
-use crate::state::scripts::{BRIEF_TEXT, Known, Library, Script};
+use crate::state::scripts::{Known, Library, SHORT_TEXT, Script};
 use crate::state::workers::{Running, Worker};
 use crate::state::{Server, Session};
 use crate::storage::txn::Savepoint;
@@ -42,19 +42,19 @@ use std::time::{Duration, Instant};
 
 /// Bytes that the interpreter of a thread may use at most,
 const MOST_BYTES: usize = 256 << 20;
-/// and however small the budget is.
+/// and at least, however small the budget is.
 const LEAST_BYTES: usize = 4 << 20;
-/// The part of the memory budget that all interpreters together may use.
+/// All interpreters together may use `1 / PART_OF_BUDGET` of the memory budget.
 const PART_OF_BUDGET: usize = 2;
-/// The part of that for IO threads: scripts that need more run on workers.
+/// Of that, IO threads have `1 / PART_OF_IO_THREADS`: scripts that need more run on workers.
 const PART_OF_IO_THREADS: usize = 4;
-/// Bytes that the writes of one script may take until it ends.
+/// Bytes that the writes of one script may take.
 const PENDING_BYTES: usize = 512 << 20;
 /// How long a script may run on an IO thread.
 const SLICE: Duration = Duration::from_millis(5);
-/// How long a script may be compiled on a worker.
+/// How long the compilation of a script may take on a worker.
 const COMPILE_TIME: Duration = Duration::from_secs(5);
-/// Scripts that an interpreter keeps compiled beyond those that are cached.
+/// Compiled scripts that an interpreter keeps beyond those in the cache.
 const STALE_SCRIPTS: usize = 64;
 /// Digits of the name of a script.
 const SHA_DIGITS: usize = 40;
@@ -70,29 +70,29 @@ const READ_ONLY: Error = Error::text("ERR Write commands are not allowed from re
 const UNKNOWN: Error = Error::text("ERR Unknown Redis command called from script");
 const ARITY: Error = Error::text("ERR Wrong number of args calling Redis command from script");
 const NOT_ALLOWED: Error = Error::text("ERR This Redis command is not allowed from script");
-/// How an error begins that the script did not catch.
+/// Prefix of the error of a script that ran out of memory.
 const NO_MEMORY: &[u8] = b"ERR not enough memory";
 const COMPILES_LONG: Error =
     Error::text("ERR Error compiling script (new function): it takes too long");
-/// What a killed script or function fails with; where it was follows.
+/// Error of a killed script or function; the place in its code follows.
 const KILLED: &[u8] = b"ERR Script killed by user with SCRIPT KILL...";
 const TOO_LONG: Error = Error::text("ERR the reply would be too long");
 const TOO_LARGE: Error = Error::text("OOM the script has written more than fits one transaction");
 
-/// The interpreter of a thread, and what it was made from.
+/// The interpreter of a thread, and the state of the caches that it was made from.
 pub(super) struct ThreadScripts {
     lua: Interpreter,
     flushes: u64,
     libraries_version: u64,
-    /// The libraries that are loaded, by name: those of the functions that were called.
+    /// The loaded libraries, by name: those whose functions were called.
     libraries: FxHashMap<Vec<u8>, Arc<Library>>,
-    /// The memory budget of which the interpreter has its part, and that part.
+    /// The memory budget from which `bytes` was computed.
     budget: u64,
     bytes: usize,
     counted: Counted,
 }
 
-/// Bytes that INFO counts for an interpreter, until this is dropped.
+/// Bytes that INFO counts for an interpreter, subtracted again on drop.
 struct Counted {
     server: Arc<Server>,
     interpreter: usize,
@@ -117,15 +117,17 @@ impl Counted {
 }
 
 impl ThreadScripts {
-    /// Loads a library unless it is.
-    fn load(&mut self, library: &Arc<Library>, turn: &Turn) -> Result<(), Stop> {
+    /// Loads a library unless this version of it is loaded.
+    fn load(&mut self, library: &Arc<Library>, run_limits: &RunLimits) -> Result<(), Stop> {
         let loaded = self.libraries.get(&library.name);
         if loaded.is_some_and(|loaded| Arc::ptr_eq(loaded, library)) {
             return Ok(());
         }
         let before = self.lua.used_memory();
-        let loaded = self.lua.load_library(&library.code, turn.limits(None));
-        loaded.map_err(|failure| turn.stop(failure))?;
+        let loaded = self
+            .lua
+            .load_library(&library.code, run_limits.limits(None));
+        loaded.map_err(|failure| run_limits.stop(failure))?;
         self.lua
             .add_library(&library.name)
             .map_err(no_interpreter)?;
@@ -136,7 +138,7 @@ impl ThreadScripts {
         Ok(())
     }
 
-    /// Forgets the libraries that `keep` does not want.
+    /// Unloads the libraries for which `keep` is false.
     fn retain_libraries(&mut self, keep: impl Fn(&[u8]) -> bool) -> Result<(), Error> {
         let (lua, mut done) = (&mut self.lua, Ok(()));
         let count = self.libraries.len();
@@ -164,7 +166,7 @@ impl Drop for Counted {
     }
 }
 
-/// What is to be run.
+/// A script or a function.
 enum Code {
     Script(Arc<Script>),
     Function(Known),
@@ -181,7 +183,7 @@ impl Code {
         }
     }
 
-    /// What its first line, or its registration, says.
+    /// The flags of the script's first line or of the function's registration.
     fn flags(&self) -> Option<ScriptFlags> {
         match self {
             Code::Script(script) => script.flags,
@@ -261,7 +263,7 @@ impl Executor {
         done
     }
 
-    /// What a script says of itself that a command runs, if it says anything.
+    /// The flags that the script or function of a command declares, if any.
     pub(super) fn declared(&self, command: &Command, args: &[&[u8]]) -> Option<ScriptFlags> {
         let Handler::Own(Own::Script(call)) = command.handler else {
             return None;
@@ -320,26 +322,32 @@ impl Executor {
             *scripts = self.new_interpreter()?;
         }
         let name = args.get(1).copied().unwrap_or_default();
-        // How many threads there are is asked of the system, which takes longer than a script.
+        // The number of threads comes from a system call, which takes longer than a script.
         if scripts.budget != self.server.engine.memory_budget() {
             scripts.budget = self.server.engine.memory_budget();
             scripts.bytes = self.interpreter_bytes();
             let limited = scripts.lua.limit_memory(scripts.bytes);
             limited.map_err(no_interpreter)?;
         }
-        let turn = Turn::start(self, scripts.bytes, call, args);
+        let run_limits = RunLimits::start(self, scripts.bytes, call, args);
         let (code, given) = match call {
             ScriptCall::Fcall | ScriptCall::FcallRo => {
-                let known = self.find_function(scripts, name, &turn)?;
+                let known = self.find_function(scripts, name, &run_limits)?;
                 (Code::Function(known), Given::read(call, args)?)
             }
             ScriptCall::Eval | ScriptCall::EvalRo => {
                 let given = Given::read(call, args)?;
-                (Code::Script(self.find_text(scripts, name, &turn)?), given)
+                (
+                    Code::Script(self.find_text(scripts, name, &run_limits)?),
+                    given,
+                )
             }
             ScriptCall::EvalSha | ScriptCall::EvalShaRo => {
                 let given = Given::read(call, args)?;
-                (Code::Script(self.find_sha(scripts, name, &turn)?), given)
+                (
+                    Code::Script(self.find_sha(scripts, name, &run_limits)?),
+                    given,
+                )
             }
         };
         let flags = code.flags();
@@ -348,7 +356,14 @@ impl Executor {
             return Err(WRITE_FLAG.into());
         }
         let read_only = call.is_read_only() || no_writes;
-        self.run_script(scripts, &code, read_only, session, (&turn, &given), reply)
+        self.run_script(
+            scripts,
+            &code,
+            read_only,
+            session,
+            (&run_limits, &given),
+            reply,
+        )
     }
 
     /// The script with this text, compiled.
@@ -356,33 +371,33 @@ impl Executor {
         &self,
         scripts: &mut ThreadScripts,
         body: &[u8],
-        turn: &Turn,
+        run_limits: &RunLimits,
     ) -> Result<Arc<Script>, Stop> {
-        if self.thread.slices && body.len() > BRIEF_TEXT {
+        if self.thread.slices && body.len() > SHORT_TEXT {
             return Err(Stop::Slow);
         }
         let sha = sha1_hex(body);
         if let Some(known) = self.server.scripts.find(&sha) {
-            compile(scripts, &known, turn)?;
+            compile(scripts, &known, run_limits)?;
             return Ok(known);
         }
         let flags = script_flags(body).map_err(Error::Bytes)?;
         let script = Script::new(sha, body, flags);
-        compile(scripts, &script, turn)?;
+        compile(scripts, &script, run_limits)?;
         Ok(self.server.scripts.add(script, false))
     }
 
-    /// The script of this name, compiled.
+    /// The script with this SHA1, compiled.
     fn find_sha(
         &self,
         scripts: &mut ThreadScripts,
         sha: &[u8],
-        turn: &Turn,
+        run_limits: &RunLimits,
     ) -> Result<Arc<Script>, Stop> {
         let sha = std::str::from_utf8(sha).map_err(|_| NO_SCRIPT)?;
         let found = self.server.scripts.find(&sha.to_ascii_lowercase());
         let script = found.ok_or(NO_SCRIPT)?;
-        compile(scripts, &script, turn)?;
+        compile(scripts, &script, run_limits)?;
         if scripts.lua.scripts() > self.server.scripts.cached().0 + STALE_SCRIPTS {
             let cache = &self.server.scripts;
             scripts.lua.retain_scripts(|sha| cache.contains(sha));
@@ -395,38 +410,38 @@ impl Executor {
         &self,
         scripts: &mut ThreadScripts,
         name: &[u8],
-        turn: &Turn,
+        run_limits: &RunLimits,
     ) -> Result<Known, Stop> {
         let version = self.server.scripts.libraries_version();
         let libraries = self.server.scripts.libraries();
         let known = libraries.function(name).ok_or(NO_FUNCTION)?;
         if scripts.libraries_version != version {
             scripts.libraries_version = version;
-            // Those that were replaced go when their functions are called.
+            // Replaced libraries are reloaded when their functions are called.
             if scripts.libraries.len() > libraries.len() {
                 scripts.retain_libraries(|name| libraries.get(name).is_some())?;
             }
         }
-        scripts.load(&known.library, turn)?;
+        scripts.load(&known.library, run_limits)?;
         Ok(known.clone())
     }
 
-    /// A script was stopped: takes back what it did. Returns if it is to be run again,
-    /// alone; else why not. `spared`: what stands before it, in a transaction that goes on
-    /// if it was killed.
+    /// Takes back a script that was stopped. `Ok`: it is to be run again, alone; otherwise the
+    /// reason why not. `before`: the state before a killed script in a transaction, which goes
+    /// on without it.
     fn take_back_stopped(
         &mut self,
         code: &Code,
         why: Trip,
         place: &[u8],
-        spared: Option<&Savepoint>,
+        before: Option<&Savepoint>,
         reads_long: bool,
     ) -> Result<(), Stop> {
         if why == Trip::Killed
-            && let Some(before) = spared
+            && let Some(before) = before
             && !self.server.workers.are_stopping()
         {
-            // The transaction that it is a part of goes on without it.
+            // The transaction goes on without the script.
             self.txn.rollback(before);
             self.end_unit()?;
             return Err(killed(place).into());
@@ -452,7 +467,7 @@ impl Executor {
         code: &Code,
         read_only: bool,
         session: &Session,
-        (turn, given): (&Turn, &Given<'_>),
+        (run_limits, given): (&RunLimits, &Given<'_>),
         reply: &mut Reply,
     ) -> Result<(), Stop> {
         let inside = self.in_unit();
@@ -473,11 +488,11 @@ impl Executor {
             let published = self.tick.outbox.len();
             let before = inside.then(|| self.txn.savepoint());
             let began = Instant::now();
-            let running = turn.running();
+            let running = run_limits.running();
             if let Some(running) = running {
                 running.wrote.store(false, Ordering::Release);
             }
-            let limits = turn.limits(None);
+            let limits = run_limits.limits(None);
             let mut host = ScriptHost {
                 session: session.for_script(self.began_on_replica(), pending),
                 executor: self,
@@ -509,13 +524,13 @@ impl Executor {
                 }
                 Err(Failure::Error { text, counted }) => {
                     self.end_unit()?;
-                    let how = if counted { Stop::Told } else { Stop::Failed };
+                    let how = if counted { Stop::Counted } else { Stop::Failed };
                     return Err(how(Error::Bytes(text)));
                 }
                 Err(Failure::Stopped { why, place }) => {
                     self.tick.outbox.truncate(published);
-                    let spared = before.as_ref().filter(|_| running.is_some());
-                    self.take_back_stopped(code, why, &place, spared, reads_long)?;
+                    let before = before.as_ref().filter(|_| running.is_some());
+                    self.take_back_stopped(code, why, &place, before, reads_long)?;
                     code.runs_alone().store(true, Ordering::Relaxed);
                     if inside || alone {
                         return Err(Stop::Conflict);
@@ -530,30 +545,30 @@ fn killed(place: &[u8]) -> Error {
     Error::Bytes([KILLED, place].concat())
 }
 
-/// What a script may take here: a slice, or on a worker what it needs.
-struct Turn {
+/// The limits of one run of a script: a time slice, or on a worker no time limit.
+struct RunLimits {
     slice: Option<Duration>,
-    /// Bytes of the interpreter, more of which a worker has.
+    /// Bytes of the interpreter beyond which the script moves to a worker.
     memory: Option<usize>,
     on_worker: Option<OnWorker>,
-    /// Set when what runs shall end.
+    /// Set to stop the script.
     kill: Arc<AtomicBool>,
-    /// Whether it is a part of a transaction.
+    /// Whether the script is part of a transaction.
     inside: bool,
 }
 
-/// A script that is compiled or runs on a worker, as others know it, until this is dropped.
+/// Registers a script as running on its worker, until this is dropped.
 struct OnWorker {
     server: Arc<Server>,
     worker: Arc<Worker>,
     running: Arc<Running>,
 }
 
-impl Turn {
-    fn start(executor: &Executor, bytes: usize, call: ScriptCall, command: &[&[u8]]) -> Turn {
+impl RunLimits {
+    fn start(executor: &Executor, bytes: usize, call: ScriptCall, command: &[&[u8]]) -> RunLimits {
         let on_worker = OnWorker::start(executor, call, command);
         let kill = on_worker.as_ref().map(|on| on.running.kill.clone());
-        Turn {
+        RunLimits {
             slice: executor.thread.slices.then_some(SLICE),
             memory: executor.thread.slices.then_some(bytes / 2),
             on_worker,
@@ -566,7 +581,7 @@ impl Turn {
         self.on_worker.as_ref().map(|on| &on.running)
     }
 
-    /// `time`: for what takes longer than a slice.
+    /// `time` limits what has no slice.
     fn limits(&self, time: Option<Duration>) -> Limits {
         Limits {
             time: self.slice.or(time),
@@ -575,8 +590,7 @@ impl Turn {
         }
     }
 
-    /// What becomes of a request whose script does not compile, or whose library does not
-    /// load.
+    /// The outcome of a request whose script does not compile, or whose library does not load.
     fn stop(&self, failure: Failure) -> Stop {
         match failure {
             Failure::Error { text, .. } => Error::Bytes(text).into(),
@@ -623,21 +637,25 @@ impl Drop for OnWorker {
     }
 }
 
-fn compile(scripts: &mut ThreadScripts, script: &Script, turn: &Turn) -> Result<(), Stop> {
+fn compile(
+    scripts: &mut ThreadScripts,
+    script: &Script,
+    run_limits: &RunLimits,
+) -> Result<(), Stop> {
     if scripts.lua.has_script(&script.sha) {
         return Ok(());
     }
     let slowly = &script.compiles_slowly;
-    if turn.slice.is_some() && slowly.load(Ordering::Relaxed) {
+    if run_limits.slice.is_some() && slowly.load(Ordering::Relaxed) {
         return Err(Stop::Slow);
     }
     let began = Instant::now();
-    let limits = turn.limits(Some(COMPILE_TIME));
+    let limits = run_limits.limits(Some(COMPILE_TIME));
     let compiled = scripts.lua.compile(&script.sha, &script.body, limits);
     if began.elapsed() >= SLICE {
         slowly.store(true, Ordering::Relaxed);
     }
-    compiled.map_err(|failure| turn.stop(failure))
+    compiled.map_err(|failure| run_limits.stop(failure))
 }
 
 /// Runs the commands of one script.
@@ -646,16 +664,16 @@ struct ScriptHost<'a> {
     /// The script's own session.
     session: Session,
     read_only: bool,
-    /// Whether replicas get what it does.
+    /// Whether its writes go to the replicas.
     replicates: bool,
-    /// Learns that it writes: it cannot be killed then.
+    /// Is marked when the script writes, which can then not be killed any more.
     running: Option<Arc<Running>>,
-    /// It was halted because a command reads more than an IO thread has time for.
+    /// Whether it was stopped because a command exceeds the read budget of an IO thread.
     reads_long: bool,
 }
 
 impl ScriptHost<'_> {
-    /// Runs a command, or says why not.
+    /// Runs a command, or returns why it was not done.
     fn command(&mut self, args: &[&[u8]], reply: &mut Reply) -> Result<(), Stop> {
         let found = match self.executor.resolve(args) {
             Ok(found) => found,
@@ -690,8 +708,8 @@ impl ScriptHost<'_> {
             self.executor.txn.unlog(&before);
         }
         match done {
-            // It is counted.
-            Err(Stop::Failed(error)) => Err(Stop::Told(error)),
+            // `call` has counted the error.
+            Err(Stop::Failed(error)) => Err(Stop::Counted(error)),
             done => done,
         }
     }
@@ -712,7 +730,7 @@ impl Host for ScriptHost<'_> {
                 reply.error_bytes(&error.wire());
                 Ok(())
             }
-            Err(Stop::Told(error)) => {
+            Err(Stop::Counted(error)) => {
                 reply.error_bytes(&error.wire());
                 Ok(())
             }

@@ -1,7 +1,8 @@
-//! Commands in-process, for unit tests: a server without a network, with a
-//! clock that stands still until the test moves it.
+//! Commands in-process, for unit tests: a server without a network, whose clock only the test
+//! moves.
 
 use super::Executor;
+use crate::base::time::UnixMs;
 use crate::commands::registry;
 use crate::resp::{Reply, Value, decode};
 use crate::state::clients::ClientFlags;
@@ -17,12 +18,12 @@ use std::sync::Arc;
 pub struct Client {
     executor: Executor,
     session: Session,
-    now_ms: u64,
+    now_ms: UnixMs,
     dir: Arc<tempfile::TempDir>,
 }
 
 /// The time at which every test starts, Unix ms.
-pub const START_MS: u64 = 1_800_000_000_000;
+pub const START_MS: UnixMs = UnixMs(1_800_000_000_000);
 
 impl Client {
     /// A client of a new, empty server.
@@ -48,19 +49,19 @@ impl Client {
         Client::of(Arc::new(server), Arc::new(dir), START_MS)
     }
 
-    /// Another client of the same server, on a thread of its own as it were.
+    /// Another client of the same server, with an executor of its own, as on another thread.
     pub fn another(&self) -> Client {
         Client::of(self.server(), self.dir.clone(), self.now_ms)
     }
 
-    /// The client whose commands are run as a worker runs them.
+    /// Runs the client's commands on a worker's executor from now on.
     pub fn on_worker(mut self) -> Client {
         self.executor = Executor::on_worker(self.server());
         self.executor.fix_clock(self.now_ms);
         self
     }
 
-    fn of(server: Arc<Server>, dir: Arc<tempfile::TempDir>, now_ms: u64) -> Client {
+    fn of(server: Arc<Server>, dir: Arc<tempfile::TempDir>, now_ms: UnixMs) -> Client {
         let id = server.clients.new_id();
         let info = ClientInfo::new(
             id,
@@ -85,16 +86,16 @@ impl Client {
 
     /// Moves the clock.
     pub fn advance_ms(&mut self, ms: u64) {
-        self.now_ms += ms;
+        self.now_ms = self.now_ms + ms;
         self.executor.fix_clock(self.now_ms);
     }
 
-    /// What the server shares.
+    /// The state that all threads share.
     pub fn server(&self) -> Arc<Server> {
         self.executor.server().clone()
     }
 
-    /// What runs its commands, and its session.
+    /// The client's executor and session.
     pub fn parts(&mut self) -> (&mut Executor, &mut Session) {
         (&mut self.executor, &mut self.session)
     }
@@ -128,11 +129,11 @@ impl Client {
         replies.pop().expect("a reply")
     }
 
-    /// What the binlog has, one line per command, without SELECTs.
+    /// The commands in the binlog, one per line, without SELECTs.
     pub fn logged(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let engine = &self.executor.server().engine;
-        let read = engine.read_binlog(0, |_, row| {
+        let read = engine.read_binlog(crate::encoding::binlog::Position::NONE, |_, row| {
             let mut rest = row.bytes;
             while let Some((Value::Array(words), used)) = decode(rest).expect("RESP") {
                 let words: Vec<_> = words.iter().filter_map(Value::as_bytes).collect();
@@ -156,7 +157,7 @@ impl Client {
         digest
     }
 
-    /// Removes every `n`-th row of a tag in DB 0, as damage would: no count knows of it.
+    /// Removes every `n`-th row of a tag in DB 0 without changing any count, as damage would.
     pub fn lose_rows(&mut self, tag: u8, n: usize) {
         let txn = &mut self.executor.txn;
         txn.begin(self.now_ms).expect("a turn");

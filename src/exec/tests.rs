@@ -1,7 +1,8 @@
-//! Data sets from a master whose rows do not agree with each other: they were installed, and
-//! replies came to be shorter than announced.
+//! Data sets of a master whose rows contradict each other. They used to be installed, and
+//! replies were then shorter than announced.
 
 use super::testing::Client;
+use crate::base::time::UnixMs;
 use crate::encoding::tag;
 use crate::storage::full_sync::snapshot::DataSet;
 use crate::storage::full_sync::staging::Staging;
@@ -13,7 +14,7 @@ const DB: DbIndex = DbIndex(0);
 
 type Row = (Vec<u8>, Vec<u8>);
 
-/// What a master has that holds every type, and something dead.
+/// A data set with every type, and with rows of deleted collections.
 fn master() -> (DataSet, Vec<Row>) {
     let mut client = Client::with(|config| config.packed_max_entries = 2);
     for line in [
@@ -54,7 +55,7 @@ fn master() -> (DataSet, Vec<Row>) {
     (snapshot.data_set.clone(), rows)
 }
 
-/// Takes the rows as a replica does, the second half in a chunk of its own.
+/// Stages the rows as a replica does, the second half in a chunk of its own.
 fn take(engine: &Arc<Engine>, set: &DataSet, rows: &[Row]) -> Result<(), StorageError> {
     let mut staging = Staging::new(engine.clone());
     let (first, second) = rows.split_at(rows.len() / 2);
@@ -69,7 +70,7 @@ fn take(engine: &Arc<Engine>, set: &DataSet, rows: &[Row]) -> Result<(), Storage
     staging.check()
 }
 
-/// Rows that no other row speaks of.
+/// Whether no other row refers to this one.
 fn stands_alone((key, value): &Row) -> bool {
     let is_plain = || value.get(1) == Some(&0) && value.get(2..10) == Some(&[0; 8]);
     match key[0] {
@@ -107,7 +108,7 @@ fn every_row_that_is_missing_or_doubled_or_elsewhere_is_found() {
         let mut twice = rows.clone();
         twice.insert(at, row.clone());
         is_found(twice, "twice", row);
-        // In a collection that no key has.
+        // Moved to a collection that no key has.
         if row.0[0] != tag::META && row.0[0] != tag::TTL && !stands_alone(row) && !is_dead {
             let mut strayed = rows.clone();
             strayed[at].0[2] ^= 1;
@@ -131,10 +132,10 @@ fn what_collections_rows_say_is_compared() {
         assert!(error.contains(why), "{why}: {error}");
     };
     let last = |row: &mut Row| *row.1.last_mut().unwrap() ^= 1;
-    // The count of a set is bytes 8 to 16 of its body, the tail of a list its last ones.
+    // The count of a set is bytes 8 to 16 of its body; the tail of a list is at the end.
     refused(&|row| row.1[25] += 1, b"\x01s", "members of sets");
     refused(&last, b"\x01l", "items of lists");
-    // Another place in the order of hashes, another index, another score.
+    // Another hash position, another index, another score.
     refused(
         &|row| row.0[9] ^= 0x80,
         &[tag::SET_MEMBER],
@@ -152,7 +153,7 @@ fn what_collections_rows_say_is_compared() {
     assert!(error.contains("collection id"), "{error}");
 }
 
-/// What a replica had before is still there.
+/// The old data set of the replica stays.
 #[test]
 fn a_data_set_that_does_not_agree_is_not_installed() {
     let (set, mut rows) = master();
@@ -171,10 +172,10 @@ fn a_data_set_that_does_not_agree_is_not_installed() {
     }
     let mut txn = Txn::new(engine);
     let following = txn
-        .begin_following(1, |engine| Some(engine.begin_following()))
+        .begin_following(UnixMs(1), |engine| Some(engine.begin_following()))
         .unwrap()
         .unwrap();
-    let done = txn.install(staging, &set, following, 1, || {});
+    let done = txn.install(staging, &set, following, UnixMs(1), || {});
     assert!(
         matches!(done, Err(StorageError::Disagrees { .. })),
         "{done:?}"

@@ -1,8 +1,8 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 //!
-//! EXEC is a [unit](super::unit) of the queued commands. Its scope also has the
-//! watched keys: who changes one of them and then commits does so either before
-//! EXEC looks whether it must fail, or after EXEC has committed.
+//! EXEC is a [unit](super::unit) of the queued commands. The watched keys belong to its scope
+//! as well: a thread that changes one of them commits either before EXEC checks its watches, or
+//! after EXEC has committed.
 
 use super::Executor;
 use super::Stop;
@@ -26,16 +26,16 @@ const WATCH_INSIDE: Error = Error::text("ERR WATCH inside MULTI is not allowed")
 const ABORTED: Error = Error::text("EXECABORT Transaction discarded because of previous errors.");
 const NOT_INSIDE: Error = Error::text("ERR Command not allowed inside a transaction");
 
-/// Shorter transactions, in bytes, are queued without a look at how much memory there is.
+/// Transactions of fewer bytes are queued without a check of the free memory.
 const LONG_TRANSACTION: usize = 1 << 20;
 
-/// What kinds of commands are in a queue.
+/// What EXEC has to know of its queued commands.
 #[derive(Default)]
 struct Queued {
-    /// Scripts, which may have to be taken back and run again.
+    /// The queue has scripts, which may have to be taken back and run again.
     scripts: bool,
-    /// What is no matter of keys and cannot be taken back, libraries of functions for
-    /// one. Such commands are not for scripts either.
+    /// The queue has commands with an effect outside the keys that cannot be taken back
+    /// (FUNCTION LOAD, CONFIG). Scripts may not call such commands either.
     lasting: bool,
 }
 
@@ -45,7 +45,7 @@ fn runs_inside_multi(command: &Command) -> bool {
     own.iter().any(|own| command.is_own(*own)) || matches!(command.name, "quit" | "reset")
 }
 
-/// The error of an EXEC that ran nothing because of this one.
+/// The error of an EXEC that ran nothing because of `error`.
 fn discarded(error: &Error) -> Error {
     let text = error.to_string();
     let text = text.strip_prefix("ERR ").unwrap_or(&text);
@@ -54,14 +54,14 @@ fn discarded(error: &Error) -> Error {
     ))
 }
 
-/// Whether a command is refused because of a script.
+/// Whether this is the error of a command that waits for a slow script.
 fn is_busy(error: &Error) -> bool {
     error.to_string().starts_with("BUSY ")
 }
 
 impl Executor {
-    /// After MULTI: queues a command instead of running it, or refuses to.
-    /// Returns whether it did either.
+    /// After MULTI: queues a command instead of running it, or refuses it. Returns whether it
+    /// did either.
     pub(super) fn queue_in_multi(
         &self,
         session: &mut Session,
@@ -90,15 +90,15 @@ impl Executor {
             .is_ok_and(|found| found.command.is_own(Own::Exec))
     }
 
-    /// Bytes that a request of so many writes at the most, as often as once in a row and once
-    /// in the binlog.
+    /// `bytes`, the size of a request, weighted by how often the command stores its arguments:
+    /// the usual two copies, in a row and in the binlog, have the weight 1.
     pub fn work_of(&self, args: &[&[u8]], bytes: usize) -> usize {
         let places = self.resolve(args).map(|found| found.command.places);
         bytes.saturating_mul(places.unwrap_or(USUAL_PLACES)) / USUAL_PLACES
     }
 
-    /// Whether a request only removes data, which must go on however little memory there is.
-    /// Of the arguments the first ones do.
+    /// Whether a request only removes data: it must run however little memory there is.
+    /// Subcommands are not considered.
     pub fn only_removes(&self, args: &[&[u8]]) -> bool {
         self.resolve(args).is_ok_and(|found| {
             let (command, keys) = (found.command, found.command.keys);
@@ -108,7 +108,7 @@ impl Executor {
         })
     }
 
-    /// Refuses a request for which there can never be the memory that it takes.
+    /// Refuses a request that can never get the memory that it takes.
     pub fn refuse_for_memory(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) {
         let start = reply.len();
         let error = self.refuse_in_multi(session, args, OUT_OF_MEMORY);
@@ -116,7 +116,7 @@ impl Executor {
         self.suppress(session, reply, start);
     }
 
-    /// Whether a command may not be queued.
+    /// Refuses a command that cannot be queued.
     pub(super) fn check_inside_multi(session: &Session, command: &Command) -> Result<(), Error> {
         let inside = session.multi().is_some() && !runs_inside_multi(command);
         match inside && command.flags.contains(Flags::NO_MULTI) {
@@ -125,8 +125,9 @@ impl Executor {
         }
     }
 
-    /// A command was refused before it ran: EXEC will fail. EXEC itself, refused,
-    /// ends the transaction and says why; returns what to tell the client.
+    /// Called when a command is refused before it runs. After MULTI this makes EXEC fail; a
+    /// refused EXEC ends the transaction, and its error says why. Returns the error for the
+    /// client.
     pub(super) fn refuse_in_multi(
         &self,
         session: &mut Session,
@@ -141,7 +142,7 @@ impl Executor {
         discarded(&error)
     }
 
-    /// Carries out one of the executor's own commands.
+    /// Runs a command that the executor implements itself.
     pub(super) fn own(
         &mut self,
         own: Own,
@@ -157,7 +158,8 @@ impl Executor {
             Own::Discard => session.end_multi(),
             Own::Watch if session.multi().is_some() => return Err(WATCH_INSIDE.into()),
             Own::Watch => self.watch(session, command, args)?,
-            // EXEC ends all watches, and has looked at them; it may have to do so again.
+            // EXEC ends all watches and has checked them already. It may have to check them
+            // again.
             Own::Unwatch if self.in_unit() => {}
             Own::Unwatch => session.unwatch(),
             Own::Populate => self.populate(session, args)?,
@@ -166,7 +168,7 @@ impl Executor {
                 let multi = session.take_multi().ok_or(EXEC_ALONE)?;
                 let done = self.exec(session, &multi, reply);
                 match done {
-                    // It is run again, here or on a worker.
+                    // EXEC will run again, here or on a worker.
                     Err(Stop::Conflict | Stop::Slow) => session.put_back_multi(multi),
                     _ => session.end_multi(),
                 }
@@ -215,8 +217,8 @@ impl Executor {
             reply.null_array();
             return Ok(());
         }
-        let Queued { scripts, lasting } = self.look_through(&multi.queue);
-        // What must not be begun twice.
+        let Queued { scripts, lasting } = self.classify_queue(&multi.queue);
+        // Scripts may be taken back and run again, the other commands must not run twice.
         let once = scripts && lasting;
         if once && self.thread.slices {
             return Err(Stop::Slow);
@@ -245,7 +247,7 @@ impl Executor {
                 return Ok(self.end_unit()?);
             }
             if lasting {
-                // It cannot be taken back, however long it takes.
+                // Such a unit cannot be taken back, however long it takes.
                 self.txn.limit_reads(false);
             }
             match self.run_queue(session, &multi.queue, reply) {
@@ -270,7 +272,7 @@ impl Executor {
         }
     }
 
-    fn look_through(&self, queue: &[Request]) -> Queued {
+    fn classify_queue(&self, queue: &[Request]) -> Queued {
         let mut queued = Queued::default();
         for request in queue {
             let Ok(Registered { command, .. }) = self.resolve(&request.args()) else {
@@ -283,7 +285,7 @@ impl Executor {
         queued
     }
 
-    /// What the queued commands will touch.
+    /// The keys of the queued commands.
     fn scope_of<'q>(&self, db: DbIndex, queue: &'q [Request]) -> Scope<'q> {
         let mut scope = Scope::default();
         let mut db = db;
@@ -315,14 +317,14 @@ impl Executor {
         requests.try_for_each(|request| self.run_queued(session, &request.args(), reply))
     }
 
-    /// Runs one queued command; only a conflict is an error here.
+    /// Runs one queued command; only a conflict or a slow command is an error here.
     fn run_queued(
         &mut self,
         session: &mut Session,
         args: &[&[u8]],
         reply: &mut Reply,
     ) -> Result<(), Stop> {
-        // What was queued has climbed the ladder already.
+        // Admission was checked when the command was queued.
         let done = match self.resolve(args) {
             Ok(found) => self.call_shown(session, found, args, reply),
             Err(error) => {
@@ -331,7 +333,7 @@ impl Executor {
             }
         };
         match done {
-            Err(Stop::Failed(error) | Stop::Told(error)) => reply.error_bytes(&error.wire()),
+            Err(Stop::Failed(error) | Stop::Counted(error)) => reply.error_bytes(&error.wire()),
             other => return other,
         }
         Ok(())

@@ -1,23 +1,22 @@
 //! Units: several commands as one. EXEC and scripts are units.
 //!
-//! What a unit is: its keys are locked before it starts and stay locked until
-//! the commit; its commands read what earlier ones wrote; nothing is committed
-//! in the middle, so all of it stands in one batch and, between MULTI and EXEC,
-//! in one row of the binlog; a command that fails is taken back alone. Units on
-//! different keys run in parallel on different threads. Replies wait for the
-//! commit at the end of the tick, like all others.
+//! The keys of a unit are locked before it starts and stay locked until the commit. Its
+//! commands read what earlier ones wrote. Nothing is committed in the middle, so the whole unit
+//! is in one batch and, between MULTI and EXEC, in one row of the binlog. A command that fails
+//! is taken back alone. Units on different keys run in parallel on different threads. Replies
+//! wait for the commit at the end of the tick, as all replies do.
 //!
-//! How to run one: collect what it will touch in a [`Scope`]; then
-//! [`Executor::begin_unit`], [`Executor::call`] for each command, and
-//! [`Executor::end_unit`] or [`Executor::roll_back_unit`]. Units nest; only the
-//! outermost one locks, commits and rolls back.
+//! To run a unit, collect its keys in a [`Scope`]; then call [`Executor::begin_unit`],
+//! [`Executor::call`] for each command, and [`Executor::end_unit`] or
+//! [`Executor::roll_back_unit`]. Units nest; only the outermost one locks, commits and rolls
+//! back.
 //!
-//! A thread must not wait for a lock while it holds others, so a command that
-//! touches what the scope did not say gets it only if nobody holds it: else
-//! [`Executor::call`] returns [`Stop::Conflict`]. The unit must then be rolled
-//! back and may be run again from its start under [`Scope::everything`], which
-//! keeps all other threads from keys; who is inside another unit passes the
-//! conflict on. So isolation holds for undeclared keys as well.
+//! A thread must not wait for a lock while it holds others. A command that touches a key
+//! outside the scope therefore gets it only if no other thread holds it: otherwise
+//! [`Executor::call`] returns [`Stop::Conflict`]. The unit must then be rolled back, and may be
+//! run again from its start under [`Scope::everything`], which keeps all other threads from the
+//! keys. An inner unit passes the conflict on to the outer one. So undeclared keys are isolated
+//! as well.
 
 use super::record::Mark;
 use super::{Executor, KeyHashes, Stop};
@@ -30,7 +29,7 @@ use crate::storage::DbIndex;
 use crate::storage::txn::{Lookups, Savepoint};
 use crate::sys::clock;
 
-/// What a unit locks before it starts.
+/// The keys that a unit locks before it starts.
 #[derive(Debug, Default)]
 pub struct Scope<'a> {
     keys: Vec<(DbIndex, &'a [u8])>,
@@ -47,19 +46,19 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Adds a key.
+    /// Adds one key.
     pub fn key(&mut self, db: DbIndex, key: &'a [u8]) {
         self.keys.push((db, key));
     }
 
-    /// Adds what a command will touch; all, if its keys cannot be told.
+    /// Adds the keys of a command; all keys, if its arguments do not name them.
     pub fn command(&mut self, db: DbIndex, command: &Command, args: &[&'a [u8]]) {
         self.slow |= command.flags.contains(Flags::SLOW);
         if !command.touches_keys() {
             return;
         }
         self.everything |= command.flags.contains(Flags::EXCLUSIVE) || !names_its_keys(command);
-        // Without an answer the handler will refuse the arguments.
+        // For wrong arguments there are no indices; the handler refuses them.
         let indices = command.key_indices(args).unwrap_or_default();
         let other = command.other_db(args);
         for index in indices {
@@ -68,13 +67,13 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Whether it is all keys.
+    /// Whether the scope is all keys of all DBs.
     pub fn is_everything(&self) -> bool {
         self.everything
     }
 }
 
-/// Whether the arguments say all keys that a command touches.
+/// Whether the arguments name all keys of the command.
 fn names_its_keys(command: &Command) -> bool {
     let unknown = |find, begin| find == Find::Unknown || begin == Begin::Unknown;
     let specs = command.keys;
@@ -84,34 +83,33 @@ fn names_its_keys(command: &Command) -> bool {
 /// The unit that runs.
 pub(super) struct Unit {
     depth: u32,
-    /// An inner unit met a conflict: the outermost one must be rolled back.
+    /// An inner unit met a conflict, so the outermost one must be rolled back.
     conflict: bool,
-    /// The server was a replica when it began. That holds until its end, as it is
-    /// done as a whole.
+    /// Whether the server was a replica when the unit began: its commands are checked against
+    /// that until its end.
     on_replica: bool,
-    /// When it began: TIME stands still within it.
+    /// When the unit began, Unix µs: TIME returns this within the unit.
     pub(super) began_us: u64,
     savepoint: Savepoint,
-    /// What was on its way to clients when it began.
+    /// The length of the outbox when the unit began.
     sent: usize,
-    /// What was locked when it began.
+    /// The number of locks when the unit began.
     mark: usize,
-    /// What was counted and shown when it began.
+    /// The end of the record when the unit began.
     record: Mark,
     lookups: Lookups,
-    /// The hashes of keys that count as accessed once it stands.
+    /// Hashes of the keys whose accesses are counted if the unit is not taken back.
     accessed: KeyHashes,
 }
 
-/// Accesses that a unit holds back at most: what takes more is told early.
+/// Accesses that a unit holds back at most; beyond that they are counted before its end.
 const MAX_ACCESSES: usize = 64 << 10;
 
 impl Executor {
     /// Begins a unit. May commit what earlier commands of the tick left pending.
     ///
     /// # Errors
-    /// That commit failed, or a script that runs for long holds a key. There is no
-    /// unit then.
+    /// That commit failed, or a script that runs for long holds a key. No unit has begun then.
     pub fn begin_unit(&mut self, scope: &Scope<'_>) -> Result<(), Stop> {
         if let Some(unit) = &mut self.unit {
             unit.depth += 1;
@@ -119,7 +117,7 @@ impl Executor {
         }
         self.tick.touched_keys |= scope.everything || !scope.keys.is_empty();
         if scope.slow {
-            // Others need not wait for the replies that could go out now.
+            // The replies of earlier commands need not wait for the slow ones.
             self.commit_pending()?;
         }
         self.prefetch(scope.keys.iter().copied());
@@ -152,7 +150,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Keys that a command of the unit asks for.
+    /// Adds accessed keys of a command of the unit.
     pub(super) fn note_accesses_in_unit(&mut self, hashes: impl Iterator<Item = u64>) {
         if let Some(unit) = &mut self.unit {
             unit.accessed.extend(hashes);
@@ -173,9 +171,7 @@ impl Executor {
         self.unit.as_ref().is_some_and(|unit| unit.on_replica)
     }
 
-    /// The command that `args` call, if it may be run by `session` now: it
-    /// exists, has the right number of arguments, and so on up the ladder.
-    ///
+    /// The command that `args` name, if it passes admission: `session` may run it now.
     /// # Errors
     /// The error reply.
     pub fn find_command(
@@ -186,12 +182,12 @@ impl Executor {
         self.admit(session, args)
     }
 
-    /// Runs a command that [`Executor::find_command`] found, within the unit,
-    /// and appends its reply; counts and logs it as any command.
+    /// Runs a command that [`Executor::find_command`] found, within the unit, and appends its
+    /// reply. Counts and logs it like any command.
     ///
     /// # Errors
-    /// [`Stop::Failed`]: the command is taken back, its reply is yours to write;
-    /// the unit goes on. [`Stop::Conflict`]: see the module.
+    /// [`Stop::Failed`]: the command is taken back and the unit goes on; the caller writes the
+    /// error reply. [`Stop::Conflict`]: see the module.
     pub fn call(
         &mut self,
         session: &mut Session,
@@ -200,9 +196,9 @@ impl Executor {
         reply: &mut Reply,
     ) -> Result<(), Stop> {
         debug_assert!(self.in_unit());
-        let told = |unit: &Unit| self.tick.record.was_told_since(&unit.record);
-        if self.unit.as_ref().is_some_and(told) {
-            // What clients know of it must not happen twice.
+        let flushed = |unit: &Unit| self.tick.record.was_flushed_since(&unit.record);
+        if self.unit.as_ref().is_some_and(flushed) {
+            // Clients have seen a part of the unit: no read budget may make it run again.
             self.txn.limit_reads(false);
         }
         let start = reply.len();
@@ -224,7 +220,7 @@ impl Executor {
     /// Ends a unit: what it did is now part of the tick's batch.
     ///
     /// # Errors
-    /// It had every key for itself, so it was committed at once, and that failed.
+    /// The unit was exclusive and therefore committed at once, and that commit failed.
     pub fn end_unit(&mut self) -> CmdResult {
         let Some(unit) = self.leave_unit() else {
             return Ok(());
@@ -244,11 +240,11 @@ impl Executor {
         Ok(())
     }
 
-    /// Ends a unit and takes back all that it did to keys. Within another unit
-    /// it only ends: the outer unit must be rolled back instead.
+    /// Ends a unit and takes back its changes. An inner unit only ends: the outer unit must be
+    /// rolled back then.
     ///
     /// # Errors
-    /// Letting go of all keys failed; nothing of the unit is left all the same.
+    /// The commit that releases all keys failed; the unit is taken back nevertheless.
     pub fn roll_back_unit(&mut self) -> CmdResult {
         let Some(unit) = self.leave_unit() else {
             if let Some(outer) = &mut self.unit {
@@ -268,7 +264,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Ends the innermost unit; returns it if that is the outermost.
+    /// Ends the innermost unit; returns it if it is also the outermost.
     fn leave_unit(&mut self) -> Option<Unit> {
         match &mut self.unit {
             Some(unit) if unit.depth > 1 => {
@@ -282,8 +278,7 @@ impl Executor {
         }
     }
 
-    /// Locks the keys of a command in a unit, which has locked nearly always all
-    /// of them.
+    /// Locks the keys of a command in a unit. Nearly always the unit holds them already.
     pub(super) fn lock_in_unit(
         &mut self,
         db: DbIndex,
@@ -306,6 +301,7 @@ impl Executor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use crate::exec::testing::Client;
     use crate::resp::Value;
     use crate::storage::Txn;
@@ -325,7 +321,7 @@ mod tests {
             let found = executor.find_command(session, &args).unwrap();
             match executor.call(session, found, &args, &mut reply) {
                 Ok(()) => {}
-                Err(Stop::Failed(error) | Stop::Told(error)) => {
+                Err(Stop::Failed(error) | Stop::Counted(error)) => {
                     reply.error_bytes(&error.wire());
                 }
                 Err(Stop::Conflict | Stop::Slow) => {
@@ -373,7 +369,7 @@ mod tests {
         let mut bytes = Vec::new();
         let engine = client.server().engine.clone();
         engine
-            .read_binlog(0, |_, row| {
+            .read_binlog(crate::encoding::binlog::Position::NONE, |_, row| {
                 assert_eq!(row.entries, 2);
                 bytes.extend_from_slice(row.bytes);
                 true
@@ -433,7 +429,7 @@ mod tests {
     fn a_key_that_another_thread_holds_is_a_conflict() {
         let mut client = Client::new();
         let mut other = Txn::new(client.server().engine.clone());
-        other.begin(0).unwrap();
+        other.begin(UnixMs(0)).unwrap();
         let held = other.key_hash(DbIndex(0), b"held");
         other.lock([held].into_iter()).unwrap();
         let lines = ["SET a 1", "SET held 2"];
@@ -469,12 +465,12 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Heard {
+    struct Recorder {
         changing: Mutex<Vec<String>>,
         changed: Mutex<Vec<String>>,
     }
 
-    impl Heard {
+    impl Recorder {
         fn take(&self) -> Vec<String> {
             let changing = std::mem::take(&mut *self.changing.lock());
             let changed = std::mem::take(&mut *self.changed.lock());
@@ -498,7 +494,7 @@ mod tests {
         }
     }
 
-    impl Listener for Heard {
+    impl Listener for Recorder {
         fn changing(&self, _: &dyn Keys, changes: &[Change]) {
             self.changing.lock().extend(changes.iter().map(name));
         }
@@ -509,17 +505,17 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_change_a_key_is_heard_of() {
+    fn listeners_are_notified_of_every_way_to_change_a_key() {
         let small = |storage: &mut crate::storage::StorageConfig| {
             storage.string_inline_max = 8;
             storage.packed_max_entries = 2;
         };
         let mut client = Client::with(small);
-        let heard = Arc::new(Heard::default());
+        let recorder = Arc::new(Recorder::default());
         let engine = client.server().engine.clone();
-        engine.listeners.add(heard.clone());
-        client.run("SET unheard 1");
-        assert!(heard.take().is_empty());
+        engine.listeners.add(recorder.clone());
+        client.run("SET unwatched 1");
+        assert!(recorder.take().is_empty());
         engine.listeners.interest.add_everything();
         let table = [
             ("SET s 12345678901234567890", "w0 s"),
@@ -548,7 +544,7 @@ mod tests {
             ("COPY y x DB 2", "w2 x"),
             ("MOVE y 3", "w3 y,r0 y"),
             ("DEL nothing s", "r0 s"),
-            ("GETDEL unheard", "r0 unheard"),
+            ("GETDEL unwatched", "r0 unwatched"),
             ("LMOVE l l LEFT RIGHT", "w0 l"),
             ("LPOP l 9", "r0 l"),
             ("SET e 1 PX 5", "w0 e"),
@@ -556,29 +552,29 @@ mod tests {
             ("SWAPDB 2 3", "swapped 2 3"),
             ("SELECT 2", ""),
             ("FLUSHDB", "cleared 2"),
-            // Caches of clients are told whether or not anything was there.
+            // Clients with caches are notified whether or not the DB had keys.
             ("FLUSHDB", "cleared 2"),
         ];
         for (line, expected) in table {
             client.run(line);
-            assert_eq!(heard.take().join(","), expected, "{line}");
+            assert_eq!(recorder.take().join(","), expected, "{line}");
         }
         client.run("SELECT 0");
         client.advance_ms(10);
         client.run("INCR e");
-        assert_eq!(heard.take(), ["x0 e", "w0 e"]);
+        assert_eq!(recorder.take(), ["x0 e", "w0 e"]);
         engine.listeners.interest.remove_everything();
         engine
             .listeners
             .interest
             .add(engine.key_hash(DbIndex(0), b"one"));
         client.run("MSET one 1 another 2");
-        assert_eq!(heard.take(), ["w0 one"]);
+        assert_eq!(recorder.take(), ["w0 one"]);
         assert_eq!(
             run_unit(&mut client, &scope_of(&["one"]), &["DEL one"]),
             Ok(b":1\r\n".to_vec())
         );
-        assert_eq!(heard.take(), ["r0 one"]);
+        assert_eq!(recorder.take(), ["r0 one"]);
         client.check();
     }
 }

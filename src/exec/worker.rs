@@ -1,5 +1,5 @@
-//! Requests that take long: how an IO thread gives one away, and how a worker runs
-//! it (see [`crate::state::workers`]).
+//! Slow requests: how an IO thread hands one over, and how a worker runs it (see
+//! [`crate::state::workers`]).
 
 use super::{Executor, Outcome};
 use crate::commands::Error;
@@ -8,13 +8,12 @@ use crate::resp::Reply;
 use crate::state::workers::{Done, Job};
 use crate::state::{Server, Session};
 
-/// A request does not wait longer for the memory that its reply takes.
-const IN_VAIN_MS: u64 = 60_000;
+/// How long a request waits at most for the memory of its reply.
+const MAX_ROOM_WAIT_MS: u64 = 60_000;
 
 impl Executor {
-    /// A request was taken back because it takes long. It goes to a worker, unless
-    /// all are occupied by scripts that are slow already. What its client asked before
-    /// is committed first.
+    /// Hands a request over to a worker after it was taken back as slow, unless slow scripts
+    /// occupy all workers. Earlier commands of the tick are committed first.
     pub(super) fn leave_to_worker(
         &mut self,
         session: &mut Session,
@@ -37,7 +36,7 @@ impl Executor {
         }
     }
 
-    /// What to say of all workers if they are occupied by slow scripts.
+    /// The error for requests while slow scripts occupy all workers.
     fn no_worker(&self) -> Option<Error> {
         let workers = &self.server.workers;
         let script = workers.longest()?;
@@ -45,8 +44,8 @@ impl Executor {
         all_slow.then(|| busy(script.is_function))
     }
 
-    /// Refuses the requests that wait for a worker if all are occupied by slow
-    /// scripts: that became known after they were given away.
+    /// Refuses the requests that wait for a worker while slow scripts occupy all of them:
+    /// scripts may have become slow after the requests were handed over.
     pub fn refuse_waiting_jobs(&self) {
         while let Some(error) = self.no_worker()
             && let Some(mut job) = self.server.workers.take_waiting()
@@ -61,23 +60,23 @@ impl Executor {
         }
     }
 
-    /// Runs one request to its end, on a worker, in a tick of its own. Gives it
-    /// back if it cannot be run now. What the request did is on its way to other clients
-    /// before the reply is, and to the client itself after it.
+    /// Runs one request to its end, on a worker, in a tick of its own. Returns the job if it
+    /// cannot run now. Messages to other clients are sent before the reply, messages to the
+    /// client itself after it.
     pub fn run_job(&mut self, mut job: Job) -> Option<Job> {
         let worker = self.thread.worker.clone()?;
         let mut reply = Reply::new(job.session.resp3);
         if self.server.clients.get(job.session.info.id).is_none() {
-            // A client that is gone, or was killed, asks for nothing any more.
+            // The client has disconnected or was killed.
             answer(&self.server, job.session, reply, &Ok(()), &mut || {});
             return None;
         }
-        // It counts as its client's memory only when the client's thread has it.
+        // The reply counts as the client's memory once the client's thread has it.
         reply.bound(&self.server, 0);
         worker.begin();
         self.start_tick();
-        let waited_ms = self.tick.now_ms.saturating_sub(job.wanted_since_ms);
-        let waits = job.wanted > 0 && waited_ms < IN_VAIN_MS;
+        let waited_ms = self.tick.now_ms.since(job.wanted_since_ms);
+        let waits = job.wanted > 0 && waited_ms < MAX_ROOM_WAIT_MS;
         if waits && !self.server.find_room(self.config(), job.wanted) {
             worker.end();
             return Some(job);
@@ -88,7 +87,7 @@ impl Executor {
         let outcome = self.run(&mut job.session, &job.request.args(), &mut reply);
         job.shown = self.request.shown;
         job.noted = self.request.accesses_noted;
-        debug_assert_ne!(outcome, Outcome::Slow, "there is no other place for it");
+        debug_assert_ne!(outcome, Outcome::Slow, "a worker has no read budget");
         let wanted = match reply.overflowed && (job.wanted == 0 || waits) {
             true => {
                 let (args, bytes) = (job.request.args(), reply.len());
@@ -110,9 +109,9 @@ impl Executor {
             Outcome::Done | Outcome::Blocked => (None, Some(job.session)),
         };
         let server = self.server.clone();
-        let finished = self.finish_tick_with(|finished, spread| match done.take() {
-            Some(session) => answer(&server, session, reply, finished, spread),
-            None => spread(),
+        let finished = self.finish_tick_with(|finished, send| match done.take() {
+            Some(session) => answer(&server, session, reply, finished, send),
+            None => send(),
         });
         loop {
             let postponed = worker.end();
@@ -121,10 +120,10 @@ impl Executor {
             }
             self.start_tick();
             let served = self.serve_postponed(postponed);
-            // Clients that were served hear of a failure.
+            // The served clients get the error of a failed tick.
             let finished = self.finish_tick();
             if let Err(error) = served.and(finished) {
-                log::error!("clients that waited for a script: {error}");
+                log::error!("cannot serve clients whose keys a script held: {error}");
             }
         }
         if let Err(error) = finished {
@@ -136,17 +135,17 @@ impl Executor {
     }
 }
 
-/// A request is over: its reply and the session go to the client's thread, once `spread`
-/// has sent what others hear of it.
+/// Sends the session and the reply of a finished request to the client's thread, around a call
+/// of `send`, which sends the messages of the tick.
 fn answer(
     server: &Server,
     mut session: Session,
     mut reply: Reply,
     finished: &Result<(), Error>,
-    spread: &mut dyn FnMut(),
+    send: &mut dyn FnMut(),
 ) {
     if let Err(error) = finished {
-        // As on an IO thread: what it changed of the session stands.
+        // As on an IO thread, the changes of the session stand.
         session.close_after_reply = true;
         if let Some(waiter) = session.waiting.take() {
             server.waiters.abandon(&waiter);
@@ -156,7 +155,7 @@ fn answer(
     }
     let thread = session.info.thread;
     let done = Done { session, reply };
-    server.workers.finish(done, spread);
+    server.workers.finish(done, send);
     server.wake_threads([thread]);
 }
 
@@ -167,7 +166,7 @@ mod tests {
     use crate::resp::Value;
     use crate::state::request::Request;
 
-    /// How an IO thread gets on with one request.
+    /// Runs one request as an IO thread does.
     fn on_io_thread(client: &mut Client, line: &str, reply: &mut Reply) -> Outcome {
         let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         args_on_io_thread(client, &args, reply)
@@ -213,7 +212,7 @@ mod tests {
         for line in long {
             let mut reply = Reply::new(false);
             let outcome = on_io_thread(&mut client, line, &mut reply);
-            // A key that does not exist has no members to look for elsewhere.
+            // A missing first set makes the result empty without a walk.
             let expected = match line.starts_with("SDIFF ") {
                 true => Outcome::Done,
                 false => Outcome::Slow,
@@ -298,10 +297,10 @@ mod tests {
         let outcome = on_io_thread(&mut client, "EXEC", &mut reply);
         assert_eq!((outcome, reply.is_empty()), (Outcome::Slow, true));
         assert_eq!(client.logged(), before);
-        // It is still there, and can be run as a whole.
+        // The queue is still there and can run as a whole.
         assert_eq!(items(client.run("EXEC")).len(), 3);
         assert_eq!(client.run("GET a"), Value::Bulk(b"1".to_vec()));
-        // What cannot be taken back is not begun twice.
+        // A transaction that cannot be taken back is not begun twice.
         queue(&mut client);
         client.run("CONFIG GET port");
         let outcome = on_io_thread(&mut client, "EXEC", &mut reply);
@@ -316,7 +315,7 @@ mod tests {
         assert_eq!(client.run("EXISTS b"), Value::Int(0));
         assert_eq!(client.args(&request), Value::Int(7));
         assert_eq!(client.run("GET b"), Value::Bulk(b"1".to_vec()));
-        // Three short walks do not add up if they are not in one unit.
+        // Separate requests do not share a read budget.
         for _ in 0..3 {
             let outcome = on_io_thread(&mut client, "LRANGE list 0 -1", &mut reply);
             assert_eq!(outcome, Outcome::Done);
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_is_told_once_and_still_watched() {
+    fn what_is_taken_back_is_counted_once_and_still_watched() {
         let mut client = Client::new();
         client.run("CONFIG SET slowlog-log-slower-than 0 maxmemory-policy allkeys-lfu");
         client.run("CONFIG SET lfu-log-factor 0");
@@ -359,14 +358,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_done_for_who_is_gone() {
+    fn no_job_runs_for_a_client_that_is_gone() {
         let mut client = Client::new();
         client.run("RPUSH list a b");
         let server = client.server();
         for gone in [true, false] {
             let mut another = client.another();
             let id = another.parts().1.info.id;
-            let session = another.parts().1.leave();
+            let session = another.parts().1.detach();
             if gone {
                 server.clients.remove(id);
             }
@@ -388,7 +387,7 @@ mod tests {
             client.run(&format!("ZADD z {n} {n}"));
         }
         client.run("MSET a 1 b 1");
-        // The keys of a tick that is not over are its thread's.
+        // The tick has not ended, so its thread holds the keys.
         let mut writer = client.another();
         let (executor, session) = writer.parts();
         executor.start_tick();
@@ -425,7 +424,7 @@ mod tests {
             assert!(reply.is_empty());
         }
         assert_eq!(hits(&client), before);
-        // In a transaction it is.
+        // A transaction runs it on this thread.
         client.run("MULTI");
         client.run("ZCARD z");
         client.run("ZRANK z 299");
@@ -441,7 +440,7 @@ mod tests {
         client.check();
     }
 
-    /// They have few rows, and held their thread for long.
+    /// Their few rows fit the read budget, but the reply blocked the thread for long.
     #[test]
     fn long_strings_without_rows_are_not_made_on_an_io_thread() {
         let mut client = Client::new();

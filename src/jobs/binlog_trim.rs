@@ -1,16 +1,17 @@
 //! The binlog-trim thread: drops the oldest entries beyond `binlog-capacity`,
-//! `binlog-max-bytes` and `binlog-max-age`. While the disk is full for long it drops all
-//! that no connected replica needs.
+//! `binlog-max-bytes` and `binlog-max-age`. If the disk stays full, it drops everything that no
+//! connected replica needs.
 
 use super::StopSign;
 use crate::base::recurring::Recurring;
+use crate::base::time::UnixMs;
 use crate::state::Server;
 use crate::storage::engine::binlog::BinlogBounds;
 use crate::sys::clock;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often it looks.
+/// How often the bounds are checked.
 const PERIOD: Duration = Duration::from_millis(250);
 
 pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
@@ -18,8 +19,8 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     while !sign.sleep(PERIOD) {
         let config = server.config.load();
         let oldest_unix_ms = match config.binlog_max_age_s {
-            0 => 0,
-            age_s => clock::unix_ms().saturating_sub(age_s.saturating_mul(1000)),
+            0 => UnixMs::NONE,
+            age_s => clock::unix_ms().before(age_s.saturating_mul(1000)),
         };
         let bounds = BinlogBounds {
             max_entries: config.binlog_capacity,

@@ -1,5 +1,5 @@
-//! The disk thread: watches how much is free, and has the storage take writes again after
-//! errors that have gone away.
+//! The disk thread: watches the free space, and makes the storage accept writes again after
+//! temporary errors.
 
 use super::StopSign;
 use crate::base::recurring::Recurring;
@@ -7,14 +7,14 @@ use crate::state::Server;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often it looks.
+/// How often the free space is checked.
 const PERIOD: Duration = Duration::from_millis(100);
-/// How often it adds up the files of the write-ahead log.
+/// How often the size of the write-ahead log is measured.
 const LOG_PERIOD: Duration = Duration::from_secs(1);
-/// Between two attempts to go on: doubled from the first to the second.
+/// Pause between attempts to recover: doubled each time, from the first value to the second.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
-/// What the system could not do is in the log once in this time.
-const SAY_EVERY: Duration = Duration::from_secs(60);
+/// How often the same kind of failure is logged.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     let engine = &server.engine;
@@ -42,7 +42,7 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
                 Err(_) => {}
             }
         }
-        failures.tell(&server);
+        failures.log_new(&server);
         healer.turn(&server);
         if sign.sleep(PERIOD) {
             return;
@@ -50,13 +50,13 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     }
 }
 
-/// When it is tried to go on.
+/// Decides when to try to recover from an error.
 #[derive(Default)]
 struct Healer {
     pause: Duration,
     tried: Option<Instant>,
-    /// When it was said why not.
-    said: Option<Instant>,
+    /// When a failed attempt was last logged.
+    logged: Option<Instant>,
 }
 
 impl Healer {
@@ -68,38 +68,45 @@ impl Healer {
         match &healed {
             Ok(_) => *self = Healer::default(),
             Err(error) => {
-                if self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
-                    self.said = Some(Instant::now());
-                    log::warn!("writes are still not taken: {error}");
+                if self
+                    .logged
+                    .is_none_or(|logged| logged.elapsed() >= LOG_EVERY)
+                {
+                    self.logged = Some(Instant::now());
+                    log::warn!("writes are still refused: {error}");
                 }
                 self.pause = (self.pause * 2).clamp(RETRY.0, RETRY.1);
                 self.tried = Some(Instant::now());
             }
         }
         if !matches!(healed, Ok(false)) {
-            // Ticks that wait for the disk have ended, in one way or the other.
+            // Parked ticks have ended, as durable or failed.
             server.wake_threads(0..server.config.load().io_thread_count());
             server.end_ack_waits();
         }
     }
 }
 
-/// What the system could not do, for the log.
+/// Logs failed file operations.
 #[derive(Default)]
 struct Failures {
     known: u64,
-    said: Option<Instant>,
+    logged: Option<Instant>,
 }
 
 impl Failures {
-    fn tell(&mut self, server: &Server) {
+    fn log_new(&mut self, server: &Server) {
         let (count, last) = server.engine.disk.failures();
-        if count == self.known || self.said.is_some_and(|said| said.elapsed() < SAY_EVERY) {
+        if count == self.known
+            || self
+                .logged
+                .is_some_and(|logged| logged.elapsed() < LOG_EVERY)
+        {
             return;
         }
         let more = count - self.known;
         self.known = count;
-        self.said = Some(Instant::now());
+        self.logged = Some(Instant::now());
         log::warn!("{more} operations on the database's files have failed, the last: {last}");
     }
 }

@@ -1,13 +1,13 @@
-//! The expire thread: deletes keys whose time is over, in slices, each one a
-//! commit like a client's; and reclaims the rows of dead collections at a
-//! bounded rate.
+//! The expire thread: deletes expired keys, in slices of one commit each, and reclaims the rows
+//! of dead collections at a bounded rate.
 //!
-//! Fairness: a slice takes keys only if nobody holds them, is small, and gives
-//! the other threads a turn after each commit; a pass goes on while there is
-//! more to expire, so a million keys that expire together are gone in seconds.
+//! Fairness: a slice is small, skips keys that other threads hold, and yields after each
+//! commit. A pass lasts as long as there are expired keys, so a million keys that expire
+//! together are gone in seconds.
 
 use super::StopSign;
 use crate::base::recurring::Recurring;
+use crate::base::time::UnixMs;
 use crate::commands::error_of_lost_group;
 use crate::state::Server;
 use crate::state::config::NotifyEvents;
@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 
 /// Rows that one reclaim slice removes.
 const RECLAIM_SLICE: usize = 4096;
-/// After a storage error the thread waits this long.
+/// Pause after a storage error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
-/// And while no writes are taken it looks this often.
+/// How often the thread checks whether the engine accepts writes again.
 const WHILE_FAILED: Duration = Duration::from_millis(100);
 
 pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
@@ -63,12 +63,12 @@ struct Expire {
     allowance: Allowance,
 }
 
-/// How many rows may be reclaimed now.
+/// A token bucket: how many rows may be reclaimed now.
 struct Allowance {
     rows: u64,
-    /// What came in beyond whole rows, in thousandths of a row.
+    /// The fraction of a row beyond `rows`, in thousandths.
     carry: u64,
-    /// Up to when rows have come in.
+    /// When the bucket was last refilled.
     refilled: Instant,
 }
 
@@ -81,8 +81,8 @@ impl Allowance {
         }
     }
 
-    /// Adds what has come in until `now`, up to the rows of one second. A rate
-    /// of 0 is no limit.
+    /// Adds the rows for the time until `now`; the bucket holds the rows of one second. A rate
+    /// of 0 means no limit.
     fn refill(&mut self, per_second: u64, now: Instant) {
         let elapsed = now.saturating_duration_since(self.refilled);
         let elapsed_ms = elapsed.as_millis() as u64;
@@ -105,7 +105,7 @@ impl Allowance {
 }
 
 impl Expire {
-    /// One pass over all DBs; returns whether to stop.
+    /// One pass over all DBs. Returns whether to stop.
     fn pass(&mut self, sign: &StopSign) -> Result<bool, StorageError> {
         if self.server.engine.has_failed() {
             return Ok(sign.sleep(WHILE_FAILED));
@@ -137,7 +137,7 @@ impl Expire {
             self.txn.want_events(notify.classes());
             let slice = self.txn.expire_slice(&mut pass, limit)?;
             self.server.stats.expired_keys.add(self.txn.take_expired());
-            self.tell(notify)?;
+            self.send_notifications(notify)?;
             if !slice.more {
                 break;
             }
@@ -149,8 +149,8 @@ impl Expire {
         Ok(false)
     }
 
-    /// Publishes events and sends invalidations of what was committed, once it is durable.
-    fn tell(&mut self, notify: NotifyEvents) -> Result<(), StorageError> {
+    /// Sends events and invalidations of the committed changes, once they are durable.
+    fn send_notifications(&mut self, notify: NotifyEvents) -> Result<(), StorageError> {
         if !self.txn.has_events() && !self.txn.has_changes() {
             return Ok(());
         }
@@ -158,18 +158,18 @@ impl Expire {
         let changes = self.txn.take_changes();
         for change in &changes {
             if let Change::Key { db, key, .. } = change {
-                self.tell_who_minds(*db, key);
+                self.end_waits_for(*db, key);
             }
         }
         let events = self.txn.take_events();
         let mut outbox = Outbox::default();
         outbox.notify(&self.server, notify, &events);
-        self.server.tell_clients(&changes, outbox);
+        self.server.notify_clients(&changes, outbox);
         Ok(())
     }
 
-    /// Ends the waits of clients who cannot go on without a key that has expired.
-    fn tell_who_minds(&self, db: DbIndex, key: &[u8]) {
+    /// Ends the waits of clients that cannot continue without an expired key (XREADGROUP).
+    fn end_waits_for(&self, db: DbIndex, key: &[u8]) {
         let waiters = &self.server.waiters;
         let hash = self.server.engine.key_hash(db, key);
         let mut ticket = None;
@@ -200,8 +200,8 @@ impl Expire {
         Ok(false)
     }
 
-    /// While clients are paused nothing is deleted under them.
-    fn is_paused(&self, now_ms: u64) -> bool {
+    /// Whether clients are paused: no key may disappear meanwhile.
+    fn is_paused(&self, now_ms: UnixMs) -> bool {
         self.server.pause_at(now_ms).is_some()
     }
 }

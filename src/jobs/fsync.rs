@@ -1,5 +1,5 @@
-//! The threads that sync the disk: one for IO threads (`appendfsync always`), while they
-//! go on, and one every second (`appendfsync everysec`).
+//! The threads that sync the write-ahead log: one on behalf of the IO threads (`appendfsync
+//! always`), which do not wait meanwhile, and one every second (`appendfsync everysec`).
 
 use super::StopSign;
 use crate::base::recurring::Recurring;
@@ -16,7 +16,7 @@ pub(super) fn serve(server: &Server) {
     });
 }
 
-/// Syncs once a second, if that is wanted.
+/// Syncs once a second under `appendfsync everysec`.
 pub(super) fn every_second(server: Arc<Server>, sign: &StopSign) {
     let (mut fails, mut marks_fail) = (Recurring::default(), Recurring::default());
     while !sign.sleep(Duration::from_secs(1)) {
@@ -29,7 +29,7 @@ pub(super) fn every_second(server: Arc<Server>, sign: &StopSign) {
                 Err(_) => {}
             }
         }
-        // Also for what others have synced.
+        // Also covers syncs by other threads.
         match server.engine.sync_marks() {
             Ok(()) => marks_fail.over(),
             Err(error) if marks_fail.is_news(&error) => log::warn!("{error}"),

@@ -1,9 +1,8 @@
-//! `--load-rdb FILE`: fills an empty database with what a Redis has left, before clients
-//! are served: an RDB file, or an append-only log of one file or of several.
+//! `--load-rdb FILE`: fills an empty database with files of Redis, before commands are served:
+//! an RDB file, or an append-only log of one or several files.
 //!
-//! A load that fails leaves the database empty, as it was. One that is killed
-//! leaves a mark: the next start either loads again, from the beginning, or
-//! refuses to show a part of a file as if it were all.
+//! A load that fails leaves the database empty. A load that is killed leaves a mark: the next
+//! start either loads again from the beginning, or refuses to serve a part of the data.
 
 mod log_of_redis;
 
@@ -25,22 +24,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Longest string that a file may hold. Rows have lengths of four bytes.
+/// Longest string in a file: rows have lengths of four bytes.
 const MAX_STRING: u64 = u32::MAX as u64;
-/// Bytes of a file that are read at a time.
+/// Bytes per read.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Bytes that tell what a file is.
+/// Bytes of a file from which its format is recognised.
 const HEAD_BYTES: u64 = 1024;
-/// What an RDB file says of itself that is the beginning of an append-only log; of later
-/// and earlier versions.
+/// Auxiliary fields of an RDB file that is the base of an append-only log, of newer and older
+/// versions of Redis.
 const BASES: [&[u8]; 2] = [b"aof-base\xc0\x01", b"aof-preamble\xc0\x01"];
-/// How often the log says how far it is.
+/// How often the progress is logged.
 const REPORT_EVERY: Duration = Duration::from_secs(2);
 
 /// Why a file is not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// There is data already.
+    /// The database is not empty.
     #[error(
         "--load-rdb fills an empty server, but this one has {keys} keys and {libraries} libraries of functions; give it another `dir`"
     )]
@@ -50,7 +49,7 @@ pub enum LoadError {
         /// Libraries of functions.
         libraries: usize,
     },
-    /// A load was killed, and this start does not repeat it.
+    /// An earlier load was killed, and this start does not repeat it.
     #[error(
         "a load of files of Redis did not end, so only a part of them is here: start with --load-rdb FILE again, or remove the data directory"
     )]
@@ -60,40 +59,40 @@ pub enum LoadError {
     Open {
         /// The file.
         path: String,
-        /// Why.
+        /// The error of the system.
         error: io::Error,
     },
-    /// Which files a log consists of cannot be told.
+    /// The files of the log cannot be determined.
     #[error(transparent)]
     AppendOnly(#[from] append_only::Error),
     /// A file is no part of an append-only log.
     #[error("{0} is neither an RDB file nor an append-only file of Redis")]
     Unknown(String),
-    /// An RDB file stands behind other files of a log.
+    /// An RDB file follows other files of a log.
     #[error("{0} is an RDB file, but not the first file of the log")]
     LateRdb(String),
-    /// The server stops. What was loaded stays, marked as a part.
+    /// The server stops. The loaded data stays, marked as incomplete.
     #[error("the load was cancelled")]
     Cancelled,
-    /// A file of commands.
+    /// A file of commands cannot be loaded.
     #[error("{path}: byte {at}: {error}")]
     Log {
         /// The file.
         path: String,
-        /// Where the command begins.
+        /// Offset of the command in the file.
         at: u64,
-        /// Why.
+        /// The reason.
         error: LogError,
     },
-    /// What was loaded cannot be used.
+    /// The loaded libraries of functions cannot be used.
     #[error("{0}")]
     Libraries(Error),
-    /// The file or the database fails.
+    /// The RDB file or the database fails.
     #[error("{path}: {error}")]
     Import {
         /// The file.
         path: String,
-        /// Why.
+        /// The reason.
         error: ImportError,
     },
     /// The database fails.
@@ -101,7 +100,7 @@ pub enum LoadError {
     Storage(#[from] StorageError),
 }
 
-/// For a start without `--load-rdb`.
+/// Check for a start without `--load-rdb`.
 ///
 /// # Errors
 /// [`LoadError::Half`] if the database holds a part of a file.
@@ -112,8 +111,8 @@ pub fn refuse_half_loaded(engine: &Engine) -> Result<(), LoadError> {
     }
 }
 
-/// For a start without `--load-rdb` on an empty database: one line in the log, if `dir`
-/// holds what a Redis would load.
+/// For a start without `--load-rdb` on an empty database: warns in the log if `dir` holds files
+/// that a Redis would load.
 pub fn name_files_of_redis(engine: &Engine, config: &Config) {
     let keyspaces = engine.all_keyspaces();
     if keyspaces.iter().any(|(_, ks)| ks.counts().keys > 0) {
@@ -157,26 +156,26 @@ fn head(path: &Path) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Whether a file begins as commands do, or remarks between them.
+/// Whether a file begins with a command, or with an annotation between commands.
 fn is_log(head: &[u8]) -> bool {
     matches!(head.first(), Some(b'*' | b'#'))
 }
 
-/// Whether a file is an RDB file that a log begins with.
+/// Whether a file is an RDB file at the beginning of a log.
 fn is_base(head: &[u8]) -> bool {
     BASES
         .iter()
         .any(|base| memchr::memmem::find(head, base).is_some())
 }
 
-/// Loads what `path` names. Nobody else writes to the database, and no other thread than
-/// this one runs commands on keys.
+/// Loads the file or the log that `path` names. No other thread writes to the database or runs
+/// commands on keys meanwhile.
 pub fn load(server: &Arc<Server>, path: &Path) -> Result<(), LoadError> {
     let engine = &server.engine;
     let files = found(path)?;
     let mut txn = Txn::new(engine.clone());
     if engine.is_load_unfinished()? {
-        log::warn!("an earlier load did not end: beginning anew");
+        log::warn!("an earlier load did not end: starting again");
         clear(&mut txn)?;
     }
     drop(txn);
@@ -193,19 +192,19 @@ pub fn load(server: &Arc<Server>, path: &Path) -> Result<(), LoadError> {
     let mut loading = Loading::new(server, total, following);
     let done = loading.files(&files);
     let ended = || {
-        // What was loaded is nobody else's.
+        // The loaded data begins a history of its own.
         engine.begin_history()?;
         engine.end_load()
     };
     match done {
         Ok(()) => {
             ended()?;
-            loading.say();
+            loading.log_summary();
             Ok(())
         }
         Err(LoadError::Cancelled) => Err(LoadError::Cancelled),
         Err(error) => {
-            // Another transaction: those until now may hold half a slice.
+            // Needs a new transaction: the old one may hold half a slice.
             drop(loading);
             clear(&mut Txn::new(engine.clone()))?;
             ended()?;
@@ -219,7 +218,6 @@ fn keys(engine: &Engine) -> u64 {
     keyspaces.iter().map(|(_, ks)| ks.counts().keys).sum()
 }
 
-/// A file to be loaded.
 struct Source {
     path: PathBuf,
     len: u64,
@@ -231,7 +229,7 @@ impl Source {
     }
 }
 
-/// The files that `path` stands for. All of them can be opened.
+/// The files that `path` stands for. Each of them could be opened.
 fn found(path: &Path) -> Result<Vec<Source>, LoadError> {
     let open = |path: PathBuf| {
         let about = File::open(&path).and_then(|file| file.metadata());
@@ -258,15 +256,15 @@ struct Loading<'l> {
     following: Following,
     /// Bytes of all files.
     total: u64,
-    /// Bytes of the files before the one that is read.
+    /// Bytes of the files before the current one.
     before: u64,
     started: Instant,
     reported: Instant,
-    /// Those that have come in RDB files.
+    /// Libraries of functions from RDB files.
     libraries: Libraries,
-    /// What has come in RDB files.
+    /// Counts of what RDB files contained.
     loaded: Loaded,
-    /// Commands of logs.
+    /// Number of commands from logs.
     commands: u64,
 }
 
@@ -304,7 +302,7 @@ impl<'l> Loading<'l> {
                     return Err(LoadError::LateRdb(file.shown()));
                 }
                 at = self.rdb(file, &mut source, is_log)?;
-                // Behind an RDB file alone anything may stand, and means nothing.
+                // As in Redis, bytes after a single RDB file are ignored.
                 let behind = source.fill_buf().map_err(|error| file.failed(at, error))?;
                 if !is_log && !self::is_log(behind) {
                     return Ok(());
@@ -318,7 +316,7 @@ impl<'l> Loading<'l> {
         Ok(())
     }
 
-    /// Loads an RDB file, alone or at the beginning of a log; returns its length.
+    /// Loads an RDB file, alone or at the beginning of a log. Returns its length.
     fn rdb(
         &mut self,
         file: &Source,
@@ -327,7 +325,7 @@ impl<'l> Loading<'l> {
     ) -> Result<u64, LoadError> {
         let mut txn = Txn::new(self.server.engine.clone());
         if in_log {
-            // What follows may be about keys that are over by now.
+            // Later commands may refer to keys that have expired by now.
             txn.receive(self.following);
         }
         let done = import(&mut txn, source, MAX_STRING, clock::unix_ms(), self);
@@ -342,7 +340,7 @@ impl<'l> Loading<'l> {
         Ok(self.loaded.bytes)
     }
 
-    /// Runs the commands of a file, from byte `at` on.
+    /// Runs the commands of a file, from offset `at` on.
     fn log(
         &mut self,
         file: &Source,
@@ -372,7 +370,7 @@ impl<'l> Loading<'l> {
             && self.server.config.load().aof_load_truncated
         {
             log::warn!(
-                "{}: the last {bytes} bytes are no whole command, or belong to a transaction \
+                "{}: the last {bytes} bytes are not a complete command, or belong to a transaction \
                  without its end: they are left out",
                 file.shown()
             );
@@ -385,7 +383,7 @@ impl<'l> Loading<'l> {
         })
     }
 
-    /// Notes, and says now and then, how far the load is within a file.
+    /// Records the progress within a file, and logs it from time to time.
     fn reach(&mut self, bytes: u64) {
         let reached = self.before + bytes;
         self.server.loading.reach(reached);
@@ -401,7 +399,7 @@ impl<'l> Loading<'l> {
         );
     }
 
-    fn say(&self) {
+    fn log_summary(&self) {
         log::info!(
             "loaded {} keys with {} elements and {} libraries of functions in {} ms",
             self.loaded.keys,
@@ -455,7 +453,7 @@ impl Load for Loading<'_> {
     }
 }
 
-/// Removes all there is.
+/// Removes all data.
 fn clear(txn: &mut Txn) -> Result<(), StorageError> {
     let engine = txn.engine().clone();
     txn.begin_exclusive(clock::unix_ms())?;
@@ -476,7 +474,7 @@ fn library_rows(engine: &Engine) -> Result<Vec<Vec<u8>>, StorageError> {
     engine.system_rows(system::LIBRARY_TAG, |name, _| {
         rows.push(system::library_row(name));
     })?;
-    // The mark of a load that did not end has the tag and no name.
+    // The mark of an unfinished load has the same tag and no name.
     rows.retain(|row| row != system::LOADING);
     Ok(rows)
 }

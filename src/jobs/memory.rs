@@ -6,20 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often it looks: what clients need comes within milliseconds.
+/// How often a thread near its budget checks: demand of clients changes within milliseconds.
 const PERIOD: Duration = Duration::from_millis(20);
-/// In so many periods it looks closely once, also where there is memory enough.
-const CLOSELY: u32 = 12;
+/// The precise check runs once in so many periods even when memory is free.
+const PRECISE_EVERY: u32 = 12;
 
 pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     server.keeps_to_budget.store(true, Ordering::Relaxed);
     let mut periods = 0;
     while !sign.sleep(PERIOD) {
-        periods = (periods + 1) % CLOSELY;
+        periods = (periods + 1) % PRECISE_EVERY;
         if periods == 0 || server.is_near_budget() {
             server.keep_to_budget();
         }
-        // No further write would have them written out while all wait for that.
+        // While all writers wait for memory, no further write would trigger a flush.
         if server.client_memory.has_waiting()
             && let Err(error) = server.engine.relieve_memtables()
         {

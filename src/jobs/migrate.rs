@@ -1,20 +1,20 @@
-//! The threads that MIGRATE moves keys with.
+//! The threads of MIGRATE.
 //!
-//! A migration: what its client's tick left uncommitted is waited for; AUTH and SELECT
-//! are sent if they are needed, and their answers read; the keys are dumped and sent as
-//! RESTORE, many before their answers are read; then the keys that the target has are
-//! deleted here, in one commit; only after that the client gets its reply and
-//! writers get their turn (see [`crate::state::migrations`]).
+//! A migration waits until earlier writes of its client are committed. It sends AUTH and SELECT
+//! if they are needed, and reads their replies. It dumps the keys and sends each as a RESTORE,
+//! many before their replies are read. Then it deletes the keys that have arrived at the
+//! target, in one commit. Only after that the client gets its reply and waiting writers
+//! continue (see [`crate::state::migrations`]).
 //!
-//! Whatever breaks, a key is here, or there, or in both places, and every write
-//! that was acknowledged is in one of them. A connection that nobody used for a
-//! while may be dead: if it breaks before the first answer, all is sent once
-//! more over a new one.
+//! Whatever fails, a key is here, or at the target, or in both places, and every acknowledged
+//! write is in one of them. A cached connection may be dead: if it fails before the first
+//! reply, the migration starts over with a new connection.
 
 mod target;
 
 use self::target::{Address, Broken, Step, Target};
 use super::StopSign;
+use crate::base::time::UnixMs;
 use crate::commands::Error;
 use crate::rdb::encode::Encoder;
 use crate::state::Server;
@@ -33,23 +33,23 @@ use std::time::{Duration, Instant};
 
 /// How many migrations run at the same time.
 pub(super) const THREADS: usize = 4;
-/// Connections that are kept for later at the most.
+/// Most cached connections.
 const CACHED: usize = 64;
-/// How long a connection is kept.
+/// How long an unused connection is cached.
 const CACHED_FOR: Duration = Duration::from_secs(10);
-/// Keys that are sent before their answers are read: the answers to many more
-/// could fill every buffer on the way, and then nobody would read any more.
+/// Keys that are sent before their replies are read. The replies to many more could fill all
+/// buffers between the servers, and both would block.
 const AT_ONCE: usize = 256;
-/// Tombstones of deleted keys that one search for keys passes.
+/// Tombstones that one search for keys passes over at most.
 const MAX_TOMBSTONES: i64 = 10_000;
-/// How often the threads look for work that is not in the queue.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How often an idle thread drops old connections.
+const CHECK_EVERY: Duration = Duration::from_millis(200);
 
 const BECAME_REPLICA: Error = Error::text(
     "READONLY this server has become a replica: the keys are at the target, and here too",
 );
 
-/// What the threads share.
+/// State that the threads share.
 #[derive(Default)]
 pub(super) struct Pool {
     cache: Mutex<HashMap<Address, Target>>,
@@ -58,11 +58,11 @@ pub(super) struct Pool {
 
 /// Why a migration failed.
 enum Failure {
-    /// The conversation broke.
+    /// The exchange with the target failed.
     Broken(Broken),
-    /// The target refused; its own words.
+    /// The target returned an error; its text.
     Refused(Vec<u8>),
-    /// It cannot be done here.
+    /// The migration fails on this server.
     Local(Error),
 }
 
@@ -103,12 +103,12 @@ impl Failure {
     }
 }
 
-/// What came of the conversation.
+/// The results of an exchange.
 #[derive(Default)]
 struct Outcome {
-    /// The keys that the target has.
+    /// The keys that have arrived at the target.
     arrived: Vec<Vec<u8>>,
-    /// How often anything was answered.
+    /// How many replies were read.
     answers: usize,
 }
 
@@ -120,7 +120,7 @@ pub(super) fn run(server: Arc<Server>, pool: &Pool, sign: &StopSign) {
         pool,
     };
     loop {
-        match worker.server.migrations.queue().recv_timeout(LOOK_EVERY) {
+        match worker.server.migrations.queue().recv_timeout(CHECK_EVERY) {
             Ok((migration, hold)) => worker.migrate(&migration, hold),
             Err(_) => worker.drop_old_connections(),
         }
@@ -131,7 +131,7 @@ pub(super) fn run(server: Arc<Server>, pool: &Pool, sign: &StopSign) {
 }
 
 impl Pool {
-    /// Makes conversations end soon.
+    /// Makes running exchanges end soon.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
@@ -165,9 +165,9 @@ impl Worker<'_> {
         self.server.answer(migration.client, reply.into());
     }
 
-    /// Moves all keys that begin with `prefix`, some at a time, in their order:
-    /// each is held only while those beside it are moved. A key that comes to be
-    /// meanwhile is moved if its turn is still to come.
+    /// Moves all keys with the prefix `prefix`, in slices, in their order; keys are held only
+    /// while their slice is moved. A key that is created meanwhile is moved if its slice is
+    /// still to come.
     fn move_prefix(&mut self, migration: &Migration, prefix: &[u8]) -> Result<bool, Failure> {
         let (mut from, mut any) = (prefix.to_vec(), false);
         loop {
@@ -179,7 +179,7 @@ impl Worker<'_> {
             self.txn.begin(clock::unix_ms())?;
             self.lock(migration, &keys)?;
             let migrations = &self.server.migrations;
-            // Another migration that has a key moves it.
+            // A key that another migration holds is moved by that one.
             let free = keys.into_iter();
             let free = free.filter(|key| !migrations.holds(migration.db, key));
             let slice = Migration {
@@ -201,7 +201,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Some keys that begin with `prefix`, the first ones from `from` on.
+    /// The first keys with the prefix `prefix`, from `from` on.
     fn next_keys(
         &mut self,
         db: DbIndex,
@@ -228,14 +228,14 @@ impl Worker<'_> {
         Ok(keys)
     }
 
-    /// Whether there were any keys to move.
+    /// Moves the keys of a migration. Returns whether there were any.
     fn move_keys(&mut self, migration: &Migration) -> Result<bool, Failure> {
         self.wait_for_earlier_writes(migration)?;
         let address = Address::of(migration);
         let (mut target, mut is_cached) = self.connection(&address, migration)?;
         loop {
             let mut outcome = Outcome::default();
-            let done = self.converse(&mut target, migration, &mut outcome);
+            let done = self.exchange(&mut target, migration, &mut outcome);
             if let Err(Failure::Broken(broken)) = &done
                 && is_cached
                 && outcome.answers == 0
@@ -262,8 +262,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Returns once all that was written to the keys before they were held is
-    /// committed.
+    /// Waits until all earlier writes to the keys are committed.
     fn wait_for_earlier_writes(&mut self, migration: &Migration) -> Result<(), Failure> {
         self.txn.begin(clock::unix_ms())?;
         self.lock(migration, &migration.keys)?;
@@ -277,16 +276,16 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Sends the keys and reads what the target says to each. An error of its
-    /// own is returned after all answers are in.
-    fn converse(
+    /// Sends the keys and reads the replies. An error reply is returned after all replies are
+    /// read.
+    fn exchange(
         &mut self,
         target: &mut Target,
         migration: &Migration,
         outcome: &mut Outcome,
     ) -> Result<bool, Failure> {
         let mut refused = None;
-        self.introduce(target, migration, outcome, &mut refused)?;
+        self.authenticate_and_select(target, migration, outcome, &mut refused)?;
         let (mut any, mut chunks) = (false, migration.keys.chunks(AT_ONCE));
         while target.db == Some(migration.target_db)
             && let Some(keys) = chunks.next()
@@ -305,10 +304,10 @@ impl Worker<'_> {
         }
     }
 
-    /// Sends AUTH and SELECT and reads the answers. Only if the target agreed to both
-    /// does `target.db` name the DB of the migration afterwards: without the right user
-    /// or DB no key may be sent, because it would be written elsewhere.
-    fn introduce(
+    /// Sends AUTH and SELECT and reads the replies. `target.db` names the DB of the migration
+    /// afterwards only if both succeeded: as another user or in another DB no key may be
+    /// written.
+    fn authenticate_and_select(
         &self,
         target: &mut Target,
         migration: &Migration,
@@ -340,7 +339,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Sends some keys; which of them were there.
+    /// Sends RESTORE for these keys. Returns the keys that exist.
     fn send_keys<'k>(
         &mut self,
         target: &mut Target,
@@ -362,7 +361,7 @@ impl Worker<'_> {
         Ok(sent)
     }
 
-    /// Reads one answer; whether the target agreed.
+    /// Reads one reply. Returns whether it is a success.
     fn answer(
         &self,
         target: &mut Target,
@@ -384,8 +383,8 @@ impl Worker<'_> {
         }
     }
 
-    /// How long a key has to live (0: for ever), and its value; nothing if it is
-    /// gone. Nobody writes to it, but its time may be over.
+    /// The remaining time to live of a key in ms (0: no expiry), and its serialized value.
+    /// `None` if it does not exist. No client can write to the key, but it may expire.
     fn payload(
         &mut self,
         migration: &Migration,
@@ -408,23 +407,23 @@ impl Worker<'_> {
         let is_there = view.lookup(db, key)?.is_some();
         self.txn.commit()?;
         let ttl_ms = match found.meta.expire_ms {
-            0 => 0,
-            at_ms => at_ms.saturating_sub(now_ms).max(1),
+            UnixMs::NONE => 0,
+            at_ms => at_ms.since(now_ms).max(1),
         };
         match dumped {
             Ok(payload) => Ok(Some((ttl_ms, payload))),
-            // Its time was over while it was read.
+            // The key expired while it was read.
             Err(_) if !is_there => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Deletes what the target has.
+    /// Deletes the keys that have arrived at the target.
     fn delete(&mut self, migration: &Migration, keys: &[Vec<u8>]) -> Result<(), Failure> {
         self.txn.begin(clock::unix_ms())?;
         self.lock(migration, keys)?;
         if self.server.engine.is_following() {
-            // The server has become a replica since: the keys are its master's now.
+            // The server has become a replica meanwhile: only its master may delete keys.
             self.txn.commit()?;
             return Err(Failure::Local(BECAME_REPLICA));
         }
@@ -444,7 +443,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// A connection that was kept, or a new one; and which of the two it is.
+    /// A cached connection, or a new one; and whether it is cached.
     fn connection(
         &self,
         address: &Address,

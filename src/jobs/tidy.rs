@@ -1,5 +1,5 @@
-//! The tidy thread: after mass deletions, sees to it that reads need not pass
-//! the tombstones of deleted keys for long.
+//! The tidy thread: after mass deletions, has tombstones compacted, so that reads need not skip
+//! them for long.
 
 use super::StopSign;
 use crate::base::recurring::Recurring;
@@ -7,10 +7,10 @@ use crate::state::Server;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often it looks.
+/// How often tables are checked.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// After an error it waits this long.
+/// Pause after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(10);
 
 pub(super) fn run(server: Arc<Server>, sign: &StopSign) {

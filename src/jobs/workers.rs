@@ -1,4 +1,4 @@
-//! Workers: threads that run what takes long (see [`crate::state::workers`]).
+//! The threads that run slow requests (see [`crate::state::workers`]).
 
 use crate::exec::Executor;
 use crate::state::Server;
@@ -9,16 +9,16 @@ use std::sync::Arc;
 pub(super) fn run(server: Arc<Server>) {
     let workers = &server.workers;
     let mut executor = Executor::on_worker(server.clone());
-    let mut in_vain = 0;
+    let mut failures = 0;
     while let Some(job) = workers.next() {
         let Some(again) = executor.run_job(job) else {
-            in_vain = 0;
+            failures = 0;
             continue;
         };
-        in_vain += 1;
+        failures += 1;
         let all_tried = workers.try_later(again);
-        if all_tried.is_some_and(|all| in_vain >= all) {
-            in_vain = 0;
+        if all_tried.is_some_and(|all| failures >= all) {
+            failures = 0;
             if workers.wait_for_end(PAUSE_CHECK) {
                 return;
             }

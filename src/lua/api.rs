@@ -1,4 +1,4 @@
-//! The table `redis`: what scripts, functions and libraries being loaded find in it.
+//! The table `redis`, for scripts, functions, and libraries that are being loaded.
 
 use super::header::{BAD_NAME, ScriptFlags, is_name};
 use super::host::{Args, Raise, Returned, answer, as_number, function};
@@ -11,44 +11,45 @@ use sha1::{Digest, Sha1};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// What a script asks of its host, as the first argument of the host's function.
+/// The first argument of the host's function: which operation the script requests.
 const CALL: i64 = 1;
 const PCALL: i64 = 2;
 const MAY_CALL: i64 = 3;
 const SET_REPL: i64 = 4;
 
-/// The flag of `redis.set_repl` for replicas.
+/// The bit of `redis.set_repl` for replicas.
 const REPL_REPLICA: i64 = 2;
 
 /// Longest line that `redis.log` writes.
 const MAX_LOG_LINE: usize = 1024;
 
-/// What a library registered.
+/// A function that a library has registered.
 #[derive(Debug, Clone)]
 pub struct Loaded {
     /// The function's name.
     pub name: Vec<u8>,
-    /// What it is for.
+    /// Its description.
     pub description: Option<Vec<u8>>,
-    /// What it says of itself.
+    /// Its flags.
     pub flags: ScriptFlags,
 }
 
-/// The functions of the table, and what they share.
+/// The functions of the table, and their shared state.
 pub struct Api {
     lua: Lua,
-    /// Where the host's function stands while a script runs, at 1.
+    /// Holds the host's function at index 1 while a script runs.
     pub slot: Table,
-    /// What `redis.setresp` chose.
+    /// The version set by `redis.setresp`.
     pub resp3: Resp3,
-    /// What the library being loaded has registered; `None`: none is.
+    /// The functions registered by the library that is being loaded; `None` outside of
+    /// loading.
     loading: Rc<RefCell<Option<Vec<Loaded>>>>,
-    /// The functions of these, by name. Rust holds few Lua values at a time.
+    /// Their Lua functions, by name. Rust can hold only few references to Lua values.
     callbacks: Rc<RefCell<Table>>,
 }
 
 impl Api {
-    /// For one interpreter.
+    /// For an interpreter.
     pub fn new(lua: &Lua) -> mlua::Result<Api> {
         Ok(Api {
             lua: lua.clone(),
@@ -59,7 +60,7 @@ impl Api {
         })
     }
 
-    /// The table for EVAL.
+    /// The table for EVAL scripts.
     pub fn for_scripts(&self, version: &str) -> mlua::Result<Table> {
         let (lua, table) = (&self.lua, self.for_functions(version)?);
         let yes = function(lua, "replicate_commands", |_| Ok(true))?;
@@ -132,25 +133,25 @@ impl Api {
         Ok(table)
     }
 
-    /// A library starts to register functions.
+    /// Begins the registration of functions.
     pub fn start_loading(&self) -> mlua::Result<()> {
         *self.callbacks.borrow_mut() = self.lua.create_table()?;
         *self.loading.borrow_mut() = Some(Vec::new());
         Ok(())
     }
 
-    /// The functions that the last library registered, by name.
+    /// The Lua functions registered by the last library, by name.
     pub fn callbacks(&self) -> Table {
         self.callbacks.borrow().clone()
     }
 
-    /// What the library registered.
+    /// Ends the registration and returns the registered functions.
     pub fn finish_loading(&self) -> Vec<Loaded> {
         self.loading.borrow_mut().take().unwrap_or_default()
     }
 }
 
-/// An error that scripts see as a table, as from a command.
+/// Raises an error as a table, like an error of a command.
 fn refuse(lua: &Lua, text: &str) -> Raise {
     match convert::error_table(lua, text.as_bytes(), false) {
         Ok(table) => Raise::Value(Value::Table(table)),
@@ -158,7 +159,7 @@ fn refuse(lua: &Lua, text: &str) -> Raise {
     }
 }
 
-/// What the host's function does: runs a command for the script.
+/// The host's function: runs a command for the script.
 pub fn call_host(
     lua: &Lua,
     values: MultiValue,
@@ -210,7 +211,7 @@ pub fn call_host(
             None => fail(b"ERR Invalid command passed to redis.acl_check_cmd()"),
         };
     }
-    watch.look(lua)?;
+    watch.check(lua)?;
     let mut reply = Reply::new(resp3);
     if let Err(halted) = host.call(&args, &mut reply) {
         return Err(watch.halt(lua, halted));
@@ -223,8 +224,8 @@ pub fn call_host(
     }
 }
 
-/// The words of a command as a script gives them: strings that Lua holds and, of more than
-/// a call can take, copies. `None`: one of them is neither a string nor a number.
+/// The arguments of a command: Lua strings, and copies of those beyond what a call can
+/// hold. `None`: an argument is neither a string nor a number.
 type Words = (smallvec::SmallVec<[mlua::String; 8]>, Vec<Vec<u8>>);
 
 fn arguments(
@@ -284,8 +285,8 @@ fn setresp(args: &Args<'_>, resp3: &Resp3) -> Returned<()> {
     }
 }
 
-/// Whether `redis.set_repl` with these arguments lets commands go to replicas.
-/// There is no other log that could have them or not.
+/// Whether `redis.set_repl` with these arguments enables replication. There is no AOF,
+/// so its flag is ignored.
 fn set_repl(values: &MultiValue) -> Result<bool, &'static str> {
     let (Some(flags), 1) = (values.front(), values.len()) else {
         return Err("ERR redis.set_repl() requires two arguments.");
@@ -298,7 +299,7 @@ fn set_repl(values: &MultiValue) -> Result<bool, &'static str> {
     }
 }
 
-/// A function of one string; with other arguments it returns an error.
+/// A function with one string argument; other arguments lead to an error reply.
 fn single(args: &Args<'_>, make: fn(&Args<'_>, &[u8]) -> mlua::Result<Table>) -> Returned<Table> {
     let table = match (args.len(), args.get(1)) {
         (1, Value::String(text)) => make(args, &text.as_bytes()),
@@ -427,7 +428,7 @@ fn register(args: &Args<'_>, loading: &Loading, callbacks: &RefCell<Table>) -> R
     Ok(())
 }
 
-/// A string, or a number as one.
+/// A string, or a number converted to one.
 fn text(args: &Args<'_>, value: &Value) -> Returned<Option<Vec<u8>>> {
     Ok(match value {
         Value::String(_) | Value::Integer(_) | Value::Number(_) => {
@@ -438,7 +439,7 @@ fn text(args: &Args<'_>, value: &Value) -> Returned<Option<Vec<u8>>> {
     })
 }
 
-/// The form with named arguments; the inner error is the text of a refusal.
+/// The call with named arguments; the inner error is the text of the error reply.
 fn named_arguments(
     args: &Args<'_>,
     named: &Table,

@@ -3,8 +3,7 @@
 use super::host::{Args, Returned, function};
 use mlua::{Lua, Table};
 
-/// Adding this leaves the integer nearest to a number, modulo 2^32, in the low
-/// bits of the sum.
+/// Adding this moves the nearest integer, modulo 2^32, into the low bits of the sum.
 const TO_BITS: f64 = 6_755_399_441_055_744.0;
 
 fn bits(args: &Args<'_>, i: usize) -> Returned<u32> {

@@ -1,4 +1,4 @@
-//! The library `cjson`: JSON, with its settings.
+//! The library `cjson`: JSON with configurable settings.
 
 use super::host::{Args, Encoded, Raise, Returned, as_number, function, type_name};
 use super::number::write_g;
@@ -7,7 +7,7 @@ use mlua::{Lua, MultiValue, Table, Value};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Deepest nesting whatever the settings say: values are read and written by
+/// Deepest nesting, whatever the settings, since values are encoded and decoded by
 /// recursion.
 const MAX_DEPTH: i64 = 2000;
 
@@ -43,17 +43,17 @@ const DEFAULTS: Settings = Settings {
     precision: 14,
 };
 
-/// The settings of a library; clones are the same ones.
+/// The settings of a library, shared by all clones.
 #[derive(Clone)]
 pub struct Shared(Rc<Cell<Settings>>);
 
 impl Shared {
-    /// Settings as they are at first.
+    /// The default settings.
     pub fn new() -> Shared {
         Shared(Rc::new(Cell::new(DEFAULTS)))
     }
 
-    /// Back to what they were at first.
+    /// Restores the default settings.
     pub fn reset(&self) {
         self.0.set(DEFAULTS);
     }
@@ -170,7 +170,7 @@ fn bounded(args: &Args<'_>, i: usize, min: i32, max: i32) -> Returned<Option<i64
     Ok(Some(value))
 }
 
-/// One of several words, or a truth value for the first two.
+/// One of several words, or a boolean for the first two.
 fn switch(args: &Args<'_>, i: usize, words: &[&str]) -> Returned<Option<usize>> {
     match args.get(i) {
         Value::Nil => Ok(None),
@@ -225,7 +225,7 @@ fn write(out: &mut Encoded<'_>, value: &Value, settings: &Settings, depth: i64) 
     Ok(())
 }
 
-/// How long the array is that a table stands for; `None`: an object.
+/// The length of the array that a table represents; `None` for an object.
 fn array_len(
     work: &Work<'_>,
     value: &Value,
@@ -406,7 +406,7 @@ impl Token {
     }
 }
 
-/// A token and where it begins.
+/// A token and its position.
 type Found = (Token, usize);
 
 struct Parser<'a> {
@@ -439,7 +439,7 @@ impl Parser<'_> {
         Ok(found)
     }
 
-    /// The next token; a NUL is the end.
+    /// The next token; a NUL ends the text.
     fn token(&mut self) -> Returned<Found> {
         while matches!(self.peek(), b' ' | b'\t' | b'\n' | b'\r') {
             self.at += 1;
@@ -487,7 +487,7 @@ impl Parser<'_> {
         (Token::Error("invalid token"), at)
     }
 
-    /// Whether what stands here is a number to C, but not to JSON.
+    /// Whether C would parse a number here that JSON does not allow.
     fn is_invalid_number(&self) -> bool {
         let rest = &self.text[self.at..];
         if rest.first() == Some(&b'+') {
@@ -569,7 +569,7 @@ impl Parser<'_> {
         })
     }
 
-    /// The character of a `\u` escape, or of two that are a pair of surrogates.
+    /// The character of a `\u` escape, or of two that form a surrogate pair.
     fn code_point(&mut self) -> Option<u32> {
         let first = self.hex4(self.at + 2)?;
         if first & 0xF800 != 0xD800 {
@@ -659,7 +659,7 @@ impl Parser<'_> {
     }
 }
 
-/// UTF-8, also for what is no character.
+/// Appends UTF-8, also for invalid code points.
 fn push_utf8(text: &mut Vec<u8>, point: u32) {
     let tail = |shift: u32| 0x80 | (point >> shift & 0x3F) as u8;
     match point {
@@ -672,7 +672,7 @@ fn push_utf8(text: &mut Vec<u8>, point: u32) {
     }
 }
 
-/// The longest number at the front of `text`, as C's `strtod` reads it.
+/// The longest number at the front of `text`, as parsed by C's `strtod`.
 fn c_number(text: &[u8]) -> Option<(f64, usize)> {
     let negative = text.first() == Some(&b'-');
     let signed = usize::from(matches!(text.first(), Some(b'-' | b'+')));

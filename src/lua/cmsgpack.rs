@@ -4,9 +4,9 @@ use super::host::{Args, Encoded, Raise, Returned, add_result, as_number, functio
 use super::watch::{PIECE, Work};
 use mlua::{Lua, MultiValue, Table, Value};
 
-/// Tables deeper than this are packed as nil.
+/// Deeper tables are packed as nil.
 const MAX_NESTING: usize = 16;
-/// Deepest nesting that is unpacked.
+/// Deepest nesting that can be unpacked.
 const MAX_DEPTH: usize = 2000;
 
 /// The library's table.
@@ -65,7 +65,7 @@ fn pack_value(out: &mut Encoded<'_>, value: &Value, level: usize) -> Returned<()
     Ok(())
 }
 
-/// A type byte and a count of two or four bytes.
+/// Appends a type byte and a count of two or four bytes.
 fn header(out: &mut Vec<u8>, count: usize, short: u8, long: u8) {
     match u16::try_from(count) {
         Ok(count) => {

@@ -1,4 +1,4 @@
-//! Replies as Lua values, and Lua values as replies.
+//! Conversion of replies to Lua values and back.
 
 use super::host::{MAX_VALUES, TABLE_COST, as_number};
 use super::watch::Work;
@@ -8,7 +8,7 @@ use mlua::{Lua, Table, Value};
 /// Deepest nesting of tables in a reply.
 const MAX_DEPTH: usize = 1000;
 
-/// The table that stands for an error reply; `text` begins with its code.
+/// The table for an error reply; `text` begins with the error code.
 pub fn error_table(lua: &Lua, text: &[u8], counted: bool) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     table.raw_set("err", lua.create_string(text)?)?;
@@ -18,7 +18,7 @@ pub fn error_table(lua: &Lua, text: &[u8], counted: bool) -> mlua::Result<Table>
     Ok(table)
 }
 
-/// The Lua value of the reply in `bytes`, which this server wrote.
+/// The Lua value of a reply of this server.
 pub fn from_reply(lua: &Lua, bytes: &[u8]) -> mlua::Result<Value> {
     let (at, work) = (0, Work::new(lua));
     let mut input = Input {
@@ -112,7 +112,7 @@ impl Input<'_> {
             }
             b'#' => Value::Boolean(line == b"t"),
             b'|' => {
-                // Attributes of the reply that follows.
+                // Attributes of the next reply are skipped.
                 for _ in 0..number().saturating_mul(2) {
                     self.value()?;
                 }
@@ -129,7 +129,7 @@ fn field(lua: &Lua, name: &str, value: Value) -> mlua::Result<Value> {
     Ok(Value::Table(table))
 }
 
-/// The names of the fields by which tables stand for replies.
+/// The names of the fields of tables that represent replies.
 pub struct Fields {
     err: mlua::String,
     ok: mlua::String,
@@ -141,7 +141,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// The names as strings of an interpreter.
+    /// Creates the names as strings of an interpreter.
     pub fn new(lua: &Lua) -> mlua::Result<Fields> {
         let name = |name: &str| lua.create_string(name);
         Ok(Fields {
@@ -156,12 +156,11 @@ impl Fields {
     }
 }
 
-/// Writes the reply that a script's result stands for; `resp3` is what the
-/// script chose with `redis.setresp`. Returns the errors in it that are not
-/// counted yet.
+/// Writes the reply for a script's result; `resp3` is the script's choice with
+/// `redis.setresp`. Returns the errors in it that have not been counted yet.
 ///
 /// # Errors
-/// The reply grew past `max` bytes, or Lua failed.
+/// The reply exceeds `max` bytes, or Lua failed.
 pub fn to_reply(
     lua: &Lua,
     value: &Value,
@@ -289,7 +288,7 @@ impl Output<'_> {
     }
 }
 
-/// What a cast of C makes of a double: numbers that do not fit become the least.
+/// A double cast to an integer as in C: numbers out of range become the least integer.
 fn as_c_casts(number: f64) -> i64 {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     match (-LIMIT..LIMIT).contains(&number) {

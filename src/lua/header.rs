@@ -1,18 +1,18 @@
-//! The first line of a script or library: `#!lua name=… flags=…`.
+//! The shebang line of a script or library: `#!lua name=… flags=…`.
 
 bitflags::bitflags! {
-    /// What a script says of itself.
+    /// The flags of a script.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct ScriptFlags: u8 {
-        /// It changes nothing.
+        /// The script does not write.
         const NO_WRITES = 1;
-        /// It may run when memory is short.
+        /// The script may run when memory is exhausted.
         const ALLOW_OOM = 1 << 1;
-        /// It may run on a replica without its master.
+        /// The script may run on a replica without its master.
         const ALLOW_STALE = 1 << 2;
-        /// Not in a cluster.
+        /// The script must not run in a cluster.
         const NO_CLUSTER = 1 << 3;
-        /// It may use keys of several slots.
+        /// The script may use keys of several slots.
         const ALLOW_CROSS_SLOT_KEYS = 1 << 4;
     }
 }
@@ -26,7 +26,7 @@ const NAMES: &[(&str, ScriptFlags)] = &[
 ];
 
 impl ScriptFlags {
-    /// The flag of this name.
+    /// The flag with this name.
     pub fn named(name: &[u8]) -> Option<ScriptFlags> {
         let mut names = NAMES.iter();
         let found = names.find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()));
@@ -40,7 +40,7 @@ impl ScriptFlags {
     }
 }
 
-/// What the first line of a script for EVAL says; `None`: it has no such line.
+/// The flags in the shebang line of a script for EVAL; `None` without such a line.
 ///
 /// # Errors
 /// The error reply.
@@ -72,8 +72,8 @@ pub fn script_flags(body: &[u8]) -> Result<Option<ScriptFlags>, Vec<u8>> {
     Ok(Some(flags))
 }
 
-/// The body of a script without its first line, whose place an empty one takes
-/// so that line numbers stay.
+/// The body of a script without the shebang; an empty line takes its place, so that line
+/// numbers stay.
 pub fn without_header(body: &[u8]) -> &[u8] {
     match body.starts_with(b"#!") {
         true => &body[memchr::memchr(b'\n', body).unwrap_or(body.len())..],
@@ -81,7 +81,7 @@ pub fn without_header(body: &[u8]) -> &[u8] {
     }
 }
 
-/// The name that the first line of a library gives it.
+/// The library's name in the shebang line.
 ///
 /// # Errors
 /// The error reply.
@@ -120,7 +120,7 @@ pub fn library_name(code: &[u8]) -> Result<&[u8], Vec<u8>> {
     }
 }
 
-/// What is said of a name that cannot be one.
+/// The error text for an invalid name.
 pub const BAD_NAME: &str = "Library names can only contain letters, numbers, or underscores(_) and must be at least one character long";
 
 /// Whether a library or function can have this name.
@@ -129,7 +129,7 @@ pub fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(fits)
 }
 
-/// The words of a line; those in quotes keep them. `None`: a quote is not closed.
+/// Splits a line into words; quotes are kept. `None`: a quote is not closed.
 fn words(line: &[u8]) -> Option<Vec<&[u8]>> {
     let mut words = Vec::new();
     let mut at = 0;

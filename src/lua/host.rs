@@ -1,23 +1,23 @@
-//! Functions that scripts call and Rust runs: how they read their arguments and
-//! say what is wrong with them, in the words of Lua's own library.
+//! Rust functions that scripts can call: access to the arguments, and errors in the
+//! words of Lua's own library.
 
 use super::raw;
 use super::watch::{PIECE, Work};
 use mlua::{Function, IntoLuaMulti, Lua, MultiValue, Value};
 
-/// How a function of ours fails: by an error that the script sees.
+/// An error of a function, which the script can catch.
 #[derive(Debug)]
 pub enum Raise {
-    /// A text, before which the position in the script is put.
+    /// A text, with the position in the script prepended.
     At(Vec<u8>),
-    /// Any value as it is.
+    /// Any value, unchanged.
     Value(Value),
     /// Lua itself failed, most likely for lack of memory.
     Lua(mlua::Error),
 }
 
 impl Raise {
-    /// A text with the position in the script before it.
+    /// A text with the position in the script prepended.
     pub fn at(text: impl Into<Vec<u8>>) -> Raise {
         Raise::At(text.into())
     }
@@ -29,26 +29,26 @@ impl From<mlua::Error> for Raise {
     }
 }
 
-/// Bytes that a value may take when it is encoded.
+/// Most bytes of an encoded value.
 const MAX_ENCODED: usize = 256 << 20;
-/// Values that are encoded as one, or make one reply: tables that hold another
-/// one twice, and so on, would never end.
+/// Most values in an encoded value or a reply: a table that contains the same table
+/// twice, and so on, would grow exponentially.
 pub const MAX_VALUES: u32 = 16 << 20;
-/// Values that a function returns at most: Rust can hold a few thousand Lua values.
+/// Most values that a function returns: Rust can hold only a few thousand Lua values.
 const MAX_RESULTS: usize = 4000;
-/// Values that a table counts for besides what it holds.
+/// The count of a table in addition to its elements.
 pub const TABLE_COST: u32 = 8;
 
-/// A value being encoded.
+/// A value that is being encoded.
 pub struct Encoded<'a> {
     bytes: Vec<u8>,
     values: u32,
-    /// What that does.
+    /// Counts the work of the encoding.
     pub work: &'a Work<'a>,
 }
 
 impl<'a> Encoded<'a> {
-    /// Nothing yet.
+    /// An empty buffer.
     pub fn new(work: &'a Work<'a>) -> Encoded<'a> {
         Encoded {
             bytes: Vec::new(),
@@ -57,7 +57,7 @@ impl<'a> Encoded<'a> {
         }
     }
 
-    /// A value follows.
+    /// Counts the next value against the limits.
     pub fn count(&mut self, value: &Value) -> Returned<()> {
         self.values += if value.is_table() { TABLE_COST } else { 1 };
         let long = match value {
@@ -86,7 +86,7 @@ impl std::ops::DerefMut for Encoded<'_> {
     }
 }
 
-/// Adds one of the values that a function returns.
+/// Adds a value to a function's results.
 pub fn add_result(results: &mut Vec<Value>, value: Value) -> Returned<()> {
     if results.len() >= MAX_RESULTS {
         return Err(Raise::at("too many results to unpack"));
@@ -95,7 +95,7 @@ pub fn add_result(results: &mut Vec<Value>, value: Value) -> Returned<()> {
     Ok(())
 }
 
-/// What a function of ours returns.
+/// The result of a function.
 pub type Returned<T> = std::result::Result<T, Raise>;
 
 /// The arguments of a call.
@@ -106,7 +106,7 @@ pub struct Args<'a> {
     pub name: &'static str,
     /// The arguments.
     pub values: Vec<Value>,
-    /// What the call does.
+    /// Counts the work of the call.
     pub work: Work<'a>,
 }
 
@@ -128,7 +128,7 @@ pub fn function<R: IntoLuaMulti>(
     raw::closure(lua, raw::call_host, host)
 }
 
-/// A call's outcome in the form that [`raw::call_host`] understands.
+/// The result of a call in the form that [`raw::call_host`] expects.
 pub fn answer<R: IntoLuaMulti>(lua: &Lua, returned: Returned<R>) -> mlua::Result<MultiValue> {
     let raised = match returned {
         Ok(results) => {
@@ -144,17 +144,17 @@ pub fn answer<R: IntoLuaMulti>(lua: &Lua, returned: Returned<R>) -> mlua::Result
 }
 
 impl Args<'_> {
-    /// How many there are.
+    /// The number of arguments.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// The `i`-th, counted from 1; nil if it is not there.
+    /// The `i`-th argument, counted from 1; nil if missing.
     pub fn get(&self, i: usize) -> &Value {
         self.values.get(i - 1).unwrap_or(&Value::Nil)
     }
 
-    /// The error that the `i`-th argument is not what it should be.
+    /// The error for an invalid `i`-th argument.
     pub fn bad(&self, i: usize, why: &str) -> Raise {
         let name = self.name;
         Raise::at(format!("bad argument #{i} to '{name}' ({why})"))
@@ -168,7 +168,7 @@ impl Args<'_> {
         self.bad(i, &format!("{expected} expected, got {got}"))
     }
 
-    /// A string, or a number as one.
+    /// A string, or a number converted to one.
     pub fn string(&self, i: usize) -> Returned<mlua::String> {
         match self.get(i) {
             Value::String(string) => Ok(string.clone()),
@@ -180,7 +180,7 @@ impl Args<'_> {
         }
     }
 
-    /// A number, or a string that reads as one.
+    /// A number, or a string that can be converted to one.
     pub fn number(&self, i: usize) -> Returned<f64> {
         match self.get(i) {
             Value::Integer(n) => Ok(*n as f64),
@@ -193,12 +193,12 @@ impl Args<'_> {
         }
     }
 
-    /// An integer; fractions are cut off.
+    /// An integer; fractions are truncated.
     pub fn integer(&self, i: usize) -> Returned<i64> {
         Ok(self.number(i)? as i64)
     }
 
-    /// An integer, `default` if it is not given.
+    /// An integer, or `default` if the argument is missing.
     pub fn integer_or(&self, i: usize, default: i64) -> Returned<i64> {
         match self.get(i) {
             Value::Nil => Ok(default),
@@ -216,7 +216,7 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// A number as one `f64`, if the value is one.
+/// A number as `f64`; `None` for other types.
 pub fn as_number(value: &Value) -> Option<f64> {
     match value {
         Value::Integer(n) => Some(*n as f64),

@@ -1,7 +1,7 @@
-//! Numbers as C prints them with `%.Ng`.
+//! Numbers in the format of C's `%.Ng`.
 
-/// Appends a number with `precision` significant digits at the most, in the
-/// shorter of decimal and exponential form, without trailing zeros.
+/// Appends a number with at most `precision` significant digits, in the shorter of
+/// decimal and exponential form, without trailing zeros.
 pub fn write_g(out: &mut Vec<u8>, value: f64, precision: usize) {
     if !value.is_finite() {
         let sign = if value.is_sign_negative() { "-" } else { "" };

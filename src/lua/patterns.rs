@@ -1,11 +1,10 @@
 //! Patterns of Lua 5.1: `string.find`, `match`, `gmatch`, `gsub`.
 //!
-//! Lua's own matcher cannot be stopped, and there are short patterns that keep it
-//! busy for ever. This one asks every so often whether the script may go on.
+//! Lua's own matcher cannot be interrupted, and short patterns can keep it busy for
+//! ever. This one regularly checks whether the script must stop.
 //!
-//! [`Matcher`] is safe Rust and knows nothing of Lua but its syntax; the four
-//! functions around it follow the rules of [`super::raw`]. As in Lua 5.1 a pattern
-//! ends before its first zero byte.
+//! [`Matcher`] is safe Rust and depends only on Lua's syntax; the four functions around
+//! it follow the rules of [`super::raw`]. As in Lua 5.1, a zero byte ends a pattern.
 #![allow(unsafe_code)]
 
 use mlua::{ffi, lua_State};
@@ -13,34 +12,34 @@ use std::ffi::{CStr, c_int};
 use std::ops::Range;
 use std::ptr;
 
-/// Longest pattern that is taken: matching recurses once for every item of it.
+/// Longest pattern: matching recurses once for every item.
 const MAX_PATTERN: usize = 4096;
-/// Captures of one pattern.
+/// Most captures of a pattern.
 const MAX_CAPTURES: usize = 32;
-/// Steps between two looks whether the script may go on: some 100 µs.
-const LOOK_EVERY: u32 = 100_000;
-/// Characters that make a text a pattern.
+/// Steps between two checks whether the script must stop: some 100 µs.
+const CHECK_EVERY: u32 = 100_000;
+/// Characters with a special meaning in patterns.
 const SPECIALS: &[u8] = b"^$*+?.([%-";
 
-/// Why a match was given up.
+/// Why a match ended with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The pattern is none.
+    /// The pattern is invalid.
     Malformed(&'static CStr),
-    /// The script must not go on; the error is on Lua's stack.
+    /// The script must stop; the error is on Lua's stack.
     Stopped,
 }
 
 type Matched<T> = Result<T, Fault>;
 
-/// What a capture holds.
+/// The content of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
-    /// Its parenthesis is still open.
+    /// The parenthesis is still open.
     Open,
-    /// Only the place.
+    /// The position only.
     Position,
-    /// So many bytes.
+    /// This many bytes.
     Bytes(usize),
 }
 
@@ -50,19 +49,19 @@ struct Capture {
     held: Held,
 }
 
-/// Matches one pattern against places of one text.
+/// Matches a pattern at positions of a text.
 pub struct Matcher<'a, L> {
     text: &'a [u8],
     pattern: &'a [u8],
     captures: [Capture; MAX_CAPTURES],
     level: usize,
     steps: u32,
-    look: L,
+    check: L,
 }
 
 impl<'a, L: FnMut() -> bool> Matcher<'a, L> {
-    /// `look` says whether to go on.
-    pub fn new(text: &'a [u8], pattern: &'a [u8], look: L) -> Matcher<'a, L> {
+    /// `check` returns whether to continue.
+    pub fn new(text: &'a [u8], pattern: &'a [u8], check: L) -> Matcher<'a, L> {
         let closed = Capture {
             start: 0,
             held: Held::Open,
@@ -73,22 +72,22 @@ impl<'a, L: FnMut() -> bool> Matcher<'a, L> {
             captures: [closed; MAX_CAPTURES],
             level: 0,
             steps: 0,
-            look,
+            check,
         }
     }
 
-    /// Where a match that begins at `start` ends.
+    /// The end of a match that begins at `start`.
     pub fn match_at(&mut self, start: usize) -> Matched<Option<usize>> {
         self.level = 0;
         self.run(start, 0)
     }
 
-    /// How many captures the last match has.
+    /// The number of captures of the last match.
     pub fn captures(&self) -> usize {
         self.level
     }
 
-    /// The bytes of a capture; the place alone, if it holds no more.
+    /// Position and bytes of a capture; no bytes for a position capture.
     pub fn capture(&self, i: usize) -> Matched<(usize, Option<&'a [u8]>)> {
         let Some(capture) = self.captures[..self.level].get(i) else {
             return Err(Fault::Malformed(c"invalid capture index"));
@@ -103,20 +102,20 @@ impl<'a, L: FnMut() -> bool> Matcher<'a, L> {
         }
     }
 
-    /// One step of work.
+    /// Counts one step of work.
     fn step(&mut self) -> Matched<()> {
         self.steps += 1;
-        if self.steps < LOOK_EVERY {
+        if self.steps < CHECK_EVERY {
             return Ok(());
         }
         self.steps = 0;
-        match (self.look)() {
+        match (self.check)() {
             true => Ok(()),
             false => Err(Fault::Stopped),
         }
     }
 
-    /// The byte of the pattern, 0 after its end.
+    /// The byte of the pattern at `p`, 0 at the end.
     fn item(&self, p: usize) -> u8 {
         self.pattern.get(p).copied().unwrap_or(0)
     }
@@ -178,8 +177,7 @@ impl<'a, L: FnMut() -> bool> Matcher<'a, L> {
         }
     }
 
-    /// The end of the item of the pattern that begins at `p`: one character, one
-    /// class or one set.
+    /// The end of the pattern's item at `p`: a character, a class or a set.
     fn item_end(&self, p: usize) -> Matched<usize> {
         match self.item(p) {
             b'%' if self.item(p + 1) == 0 => {
@@ -191,7 +189,7 @@ impl<'a, L: FnMut() -> bool> Matcher<'a, L> {
                 if self.item(p) == b'^' {
                     p += 1;
                 }
-                // The first of a set may be its closing bracket.
+                // A closing bracket in the first place belongs to the set.
                 loop {
                     match self.item(p) {
                         0 => return Err(Fault::Malformed(c"malformed pattern (missing ']')")),
@@ -207,7 +205,7 @@ impl<'a, L: FnMut() -> bool> Matcher<'a, L> {
         }
     }
 
-    /// Whether there is a byte at `s` and this item takes it.
+    /// Whether the byte at `s` exists and matches this item.
     fn is_one(&self, s: usize, one: &Range<usize>) -> bool {
         let Some(&byte) = self.text.get(s) else {
             return false;
@@ -246,7 +244,7 @@ impl<'a, L: FnMut() -> bool> Matcher<'a, L> {
         !wanted
     }
 
-    /// As many as possible, and then what follows.
+    /// As many repetitions as possible, then the rest of the pattern.
     fn most(&mut self, s: usize, one: &Range<usize>) -> Matched<Option<usize>> {
         let mut end = s;
         while self.is_one(end, one) {
@@ -264,7 +262,7 @@ impl<'a, L: FnMut() -> bool> Matcher<'a, L> {
         }
     }
 
-    /// As few as possible, and then what follows.
+    /// As few repetitions as possible, then the rest of the pattern.
     fn fewest(&mut self, s: usize, one: &Range<usize>) -> Matched<Option<usize>> {
         let mut end = s;
         loop {
@@ -304,7 +302,7 @@ impl<'a, L: FnMut() -> bool> Matcher<'a, L> {
         Ok(found)
     }
 
-    /// `%b`: from one character to the other that closes it.
+    /// `%b`: from one character to its closing counterpart.
     fn balanced(&mut self, s: usize, p: usize) -> Matched<Option<usize>> {
         let (open, close) = (self.item(p), self.item(p + 1));
         if open == 0 || close == 0 {
@@ -329,7 +327,7 @@ impl<'a, L: FnMut() -> bool> Matcher<'a, L> {
         Ok(None)
     }
 
-    /// `%1`: the same bytes as a capture.
+    /// `%1`: the same bytes as in a capture.
     fn repeated(&mut self, s: usize, digit: u8) -> Matched<Option<usize>> {
         let i = usize::from(digit).wrapping_sub(usize::from(b'1'));
         let captures = &self.captures[..self.level];
@@ -344,7 +342,7 @@ impl<'a, L: FnMut() -> bool> Matcher<'a, L> {
     }
 }
 
-/// Whether a byte is of the class that a letter after `%` names.
+/// Whether a byte belongs to the class of a letter after `%`.
 fn is_of_class(byte: u8, class: u8) -> bool {
     let is = match class.to_ascii_lowercase() {
         b'a' => byte.is_ascii_alphabetic(),
@@ -352,7 +350,7 @@ fn is_of_class(byte: u8, class: u8) -> bool {
         b'd' => byte.is_ascii_digit(),
         b'l' => byte.is_ascii_lowercase(),
         b'p' => byte.is_ascii_punctuation(),
-        // As in C, with the vertical tab.
+        // As in C, including the vertical tab.
         b's' => matches!(byte, b' ' | b'\t'..=b'\r'),
         b'u' => byte.is_ascii_uppercase(),
         b'w' => byte.is_ascii_alphanumeric(),
@@ -363,20 +361,20 @@ fn is_of_class(byte: u8, class: u8) -> bool {
     is != class.is_ascii_uppercase()
 }
 
-/// Upvalue 1 of all functions here: fails if the script must not go on. The
-/// error stays on the stack then.
-unsafe fn may_go_on(state: *mut lua_State) -> bool {
-    // SAFETY: the functions below have made room for this.
+/// Calls upvalue 1 of the functions here, which fails if the script must stop. The error
+/// then remains on the stack.
+unsafe fn may_continue(state: *mut lua_State) -> bool {
+    // SAFETY: the functions below have reserved stack for this.
     unsafe {
         ffi::lua_pushvalue(state, ffi::lua_upvalueindex(1));
         ffi::lua_pcall(state, 0, 0, 0) == ffi::LUA_OK
     }
 }
 
-/// A text argument. It lives as long as it stands on the stack.
+/// A text argument, which lives as long as it is on the stack.
 unsafe fn text<'a>(state: *mut lua_State, i: c_int) -> &'a [u8] {
-    // SAFETY: Lua keeps the bytes where they are while the value is on the stack,
-    // and whoever asks keeps it there.
+    // SAFETY: Lua does not move the bytes while the value is on the stack, and the
+    // callers keep it there.
     unsafe {
         let mut len = 0;
         let bytes = ffi::luaL_checklstring(state, i, &mut len);
@@ -384,19 +382,19 @@ unsafe fn text<'a>(state: *mut lua_State, i: c_int) -> &'a [u8] {
     }
 }
 
-/// Up to the first zero byte, and not too long.
+/// The pattern up to the first zero byte; fails if it is too long.
 unsafe fn checked_pattern(state: *mut lua_State, pattern: &[u8]) -> &[u8] {
     let end = memchr::memchr(0, pattern).unwrap_or(pattern.len());
     if end > MAX_PATTERN {
-        // SAFETY: called by the functions below, which hold nothing.
+        // SAFETY: called by the functions below, which hold no values with destructors.
         unsafe { fail(state, c"pattern too complex") }
     }
     &pattern[..end]
 }
 
-/// An error with the place in the script before it.
+/// Raises an error with the position in the script prepended.
 unsafe fn fail(state: *mut lua_State, why: &CStr) -> ! {
-    // SAFETY: called by the functions below, which hold nothing.
+    // SAFETY: called by the functions below, which hold no values with destructors.
     unsafe {
         ffi::luaL_where(state, 1);
         ffi::lua_pushstring(state, why.as_ptr());
@@ -405,11 +403,11 @@ unsafe fn fail(state: *mut lua_State, why: &CStr) -> ! {
     }
 }
 
-/// The value of a step that may have failed.
+/// The value of a match, or raises its error.
 unsafe fn checked<T>(state: *mut lua_State, done: Matched<T>) -> T {
     match done {
         Ok(value) => value,
-        // SAFETY: called by the functions below, which hold nothing.
+        // SAFETY: called by the functions below, which hold no values with destructors.
         Err(Fault::Malformed(why)) => unsafe { fail(state, why) },
         // SAFETY: as above; the error is on the stack.
         Err(Fault::Stopped) => unsafe { ffi::lua_error(state) },
@@ -417,18 +415,18 @@ unsafe fn checked<T>(state: *mut lua_State, done: Matched<T>) -> T {
 }
 
 unsafe fn push_bytes(state: *mut lua_State, bytes: &[u8]) {
-    // SAFETY: the callers have made room.
+    // SAFETY: the callers have reserved stack.
     unsafe { ffi::lua_pushlstring(state, bytes.as_ptr().cast(), bytes.len()) };
 }
 
-/// Pushes a capture, or the whole match as the first one of a pattern without.
+/// Pushes a capture, or the whole match as the first one of a pattern without captures.
 unsafe fn push_capture<L: FnMut() -> bool>(
     state: *mut lua_State,
     matcher: &Matcher<'_, L>,
     i: usize,
     whole: &Range<usize>,
 ) {
-    // SAFETY: the callers have made room.
+    // SAFETY: the callers have reserved stack.
     unsafe {
         if i == 0 && matcher.captures() == 0 {
             return push_bytes(state, &matcher.text[whole.clone()]);
@@ -440,13 +438,13 @@ unsafe fn push_capture<L: FnMut() -> bool>(
     }
 }
 
-/// Pushes all captures; the whole match, if there is none and it is wanted.
+/// Pushes all captures; without captures the whole match, if given.
 unsafe fn push_captures<L: FnMut() -> bool>(
     state: *mut lua_State,
     matcher: &Matcher<'_, L>,
     whole: Option<&Range<usize>>,
 ) -> c_int {
-    // SAFETY: at most 32 values, for which room is made.
+    // SAFETY: at most 32 values, for which stack is reserved.
     unsafe {
         let count = matcher.captures().max(usize::from(whole.is_some()));
         ffi::luaL_checkstack(state, count as c_int, c"too many captures".as_ptr());
@@ -457,8 +455,8 @@ unsafe fn push_captures<L: FnMut() -> bool>(
     }
 }
 
-/// Where a search begins that shall begin at `place`, which counts from 1, or
-/// from the end if it is negative.
+/// The start of a search at `place`, which counts from 1, or from the end if it is
+/// negative.
 fn start_of(place: i64, len: usize) -> usize {
     let len = len as i64;
     let place = if place < 0 {
@@ -470,8 +468,8 @@ fn start_of(place: i64, len: usize) -> usize {
 }
 
 unsafe fn search(state: *mut lua_State, find: bool) -> c_int {
-    // SAFETY: called by Lua with upvalues from `closure`; nothing here has a
-    // destructor when Lua is called, and the texts stay on the stack.
+    // SAFETY: called by Lua with upvalues from `closure`; nothing here has a destructor
+    // when Lua is called, and the texts stay on the stack.
     unsafe {
         let (subject, whole_pattern) = (text(state, 1), text(state, 2));
         let place = ffi::luaL_optinteger(state, 3, 1) as i64;
@@ -494,7 +492,8 @@ unsafe fn search(state: *mut lua_State, find: bool) -> c_int {
         }
         let pattern = checked_pattern(state, whole_pattern);
         let anchored = pattern.strip_prefix(b"^");
-        let mut matcher = Matcher::new(subject, anchored.unwrap_or(pattern), || may_go_on(state));
+        let mut matcher =
+            Matcher::new(subject, anchored.unwrap_or(pattern), || may_continue(state));
         loop {
             if let Some(end) = checked(state, matcher.match_at(start)) {
                 if !find {
@@ -525,8 +524,8 @@ pub unsafe extern "C-unwind" fn match_(state: *mut lua_State) -> c_int {
     unsafe { search(state, false) }
 }
 
-/// What `string.gmatch` returns: upvalue 2 is the text, 3 the pattern, 4 where to
-/// go on.
+/// The iterator of `string.gmatch`: upvalue 2 is the text, 3 the pattern, 4 the position
+/// of the next search.
 unsafe extern "C-unwind" fn next_match(state: *mut lua_State) -> c_int {
     // SAFETY: see `search`; the texts are upvalues and stay.
     unsafe {
@@ -535,10 +534,10 @@ unsafe extern "C-unwind" fn next_match(state: *mut lua_State) -> c_int {
         let pattern = text(state, ffi::lua_upvalueindex(3));
         let pattern = checked_pattern(state, pattern);
         let mut start = ffi::lua_tointeger(state, ffi::lua_upvalueindex(4)) as usize;
-        let mut matcher = Matcher::new(subject, pattern, || may_go_on(state));
+        let mut matcher = Matcher::new(subject, pattern, || may_continue(state));
         while start <= subject.len() {
             if let Some(end) = checked(state, matcher.match_at(start)) {
-                // An empty match must not be found for ever.
+                // An empty match must not be found again.
                 let next = if end == start { end + 1 } else { end };
                 ffi::lua_pushinteger(state, next as ffi::lua_Integer);
                 ffi::lua_replace(state, ffi::lua_upvalueindex(4));
@@ -581,9 +580,10 @@ pub unsafe extern "C-unwind" fn gsub(state: *mut lua_State) -> c_int {
         }
         let pattern = checked_pattern(state, pattern);
         let anchored = pattern.strip_prefix(b"^");
-        // Up to ten pieces of the result stand there, too.
+        // The buffer keeps up to ten pieces of the result on the stack, too.
         ffi::luaL_checkstack(state, MAX_CAPTURES as c_int + 20, ptr::null());
-        let mut matcher = Matcher::new(subject, anchored.unwrap_or(pattern), || may_go_on(state));
+        let mut matcher =
+            Matcher::new(subject, anchored.unwrap_or(pattern), || may_continue(state));
         let mut buffer = std::mem::MaybeUninit::<ffi::luaL_Buffer>::uninit();
         let buffer = buffer.as_mut_ptr();
         ffi::luaL_buffinit(state, buffer);
@@ -617,7 +617,7 @@ unsafe fn add_bytes(buffer: *mut ffi::luaL_Buffer, bytes: &[u8]) {
     unsafe { ffi::luaL_addlstring(buffer, bytes.as_ptr().cast(), bytes.len()) };
 }
 
-/// Adds what takes the place of a match.
+/// Appends the replacement of a match.
 unsafe fn add_value<L: FnMut() -> bool>(
     state: *mut lua_State,
     buffer: *mut ffi::luaL_Buffer,
@@ -655,7 +655,7 @@ unsafe fn add_value<L: FnMut() -> bool>(
     }
 }
 
-/// Adds a text in which `%1` stands for a capture and `%0` for the whole match.
+/// Appends a template in which `%1` is a capture and `%0` the whole match.
 unsafe fn add_template<L: FnMut() -> bool>(
     state: *mut lua_State,
     buffer: *mut ffi::luaL_Buffer,

@@ -1,5 +1,5 @@
-//! The generator behind `math.random`: the same sequence for the same seed on
-//! every machine, the one that POSIX gives `lrand48`.
+//! The generator of `math.random`: the same sequence for a seed on every machine, as
+//! specified by POSIX for `lrand48`.
 
 use std::cell::Cell;
 
@@ -11,12 +11,12 @@ pub const MAX: i32 = 0x7FFF_FFFF;
 pub struct Random(Cell<u64>);
 
 impl Random {
-    /// A generator with the state that the standard gives an unseeded one.
+    /// A generator with the standard's initial state.
     pub fn new() -> Random {
         Random(Cell::new(0x1234_ABCD_330E))
     }
 
-    /// Starts the sequence of a seed.
+    /// Sets the seed.
     pub fn seed(&self, seed: i32) {
         self.0.set(u64::from(seed as u32) << 16 | 0x330E);
     }

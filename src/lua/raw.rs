@@ -1,10 +1,9 @@
-//! What cannot be said through mlua's safe interface: functions that raise any
-//! value as an error, calls that keep the error as it was raised, and standard
-//! functions with a look at their arguments first.
+//! Functions that mlua's safe interface cannot express: they raise any value as an
+//! error, keep an error as it was raised, or check the arguments of standard functions.
 //!
-//! All functions here are called by Lua and may leave by Lua's `longjmp`, so
-//! none of them holds a value with a destructor. They touch nothing but the
-//! stack and the upvalues that [`closure`] gave them.
+//! All functions here are called by Lua and may be left by Lua's `longjmp`, so they hold
+//! no value with a destructor. They access only the stack and the upvalues from
+//! [`closure`].
 #![allow(unsafe_code)]
 
 use mlua::ffi;
@@ -12,15 +11,15 @@ use mlua::{Function, IntoLuaMulti, Lua, Result, lua_CFunction, lua_State};
 use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 
-/// More arguments than this leave no room on Lua's stack for what is done to them.
+/// With more arguments the stack has no room for processing them.
 const MANY_ARGUMENTS: c_int = 200;
-/// More arguments than this are refused: Rust can hold a few thousand Lua values.
+/// Most arguments: Rust can hold only a few thousand Lua values.
 const MAX_ARGUMENTS: c_int = 4000;
-/// More values than this do not fit Lua's stack.
+/// Most values that fit Lua's stack.
 const MAX_UNPACKED: i64 = 8000;
-/// How deep coroutines may resume each other.
+/// Deepest nesting of `coroutine.resume`.
 const MAX_RESUMES: u32 = 64;
-/// What is said of an attempt to change what is shared by all scripts.
+/// The error for writes to tables that all scripts share.
 const READ_ONLY: &CStr = c"Attempt to modify a readonly table";
 
 thread_local! {
@@ -33,7 +32,7 @@ pub fn closure(
     function: lua_CFunction,
     upvalues: impl IntoLuaMulti,
 ) -> Result<Function> {
-    // SAFETY: all that is on the stack becomes upvalues; the closure is left.
+    // SAFETY: all values on the stack become upvalues; only the closure is left.
     unsafe {
         lua.exec_raw(upvalues, |state| {
             let count = ffi::lua_gettop(state);
@@ -42,15 +41,15 @@ pub fn closure(
     }
 }
 
-/// Forgets what an interrupted script left behind.
+/// Resets the state of an interrupted script.
 pub fn start() {
     RESUMES.set(0);
 }
 
-/// Calls upvalue 1 (or, if that is a table, what stands in it at 1) with
-/// upvalue 2, unless nil, and the arguments; many of them for a function in a
-/// table come in one more table, and the tag, upvalue 2, is negative then. It answers `true` and results, or
-/// `false`, an error value, and whether the position belongs before it.
+/// Calls upvalue 1 (or, if that is a table, its element 1) with upvalue 2 unless nil,
+/// and the arguments. For a function in a table, more than [`MANY_ARGUMENTS`] are packed
+/// into one table, and the tag, upvalue 2, is then negated. The callee returns `true`
+/// and results, or `false`, an error value, and whether to prepend the position.
 pub unsafe extern "C-unwind" fn call_host(state: *mut lua_State) -> c_int {
     // SAFETY: called by Lua with upvalues from `closure`; see the module.
     unsafe {
@@ -104,8 +103,8 @@ pub unsafe extern "C-unwind" fn call_host(state: *mut lua_State) -> c_int {
     }
 }
 
-/// `(handler, function, ...)`: calls the function; `true` and its first result,
-/// or `false` and what the handler made of the error.
+/// `(handler, function, ...)`: calls the function; returns `true` and its first result,
+/// or `false` and the handler's result for the error.
 pub unsafe extern "C-unwind" fn call_protected(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
@@ -117,7 +116,7 @@ pub unsafe extern "C-unwind" fn call_protected(state: *mut lua_State) -> c_int {
     }
 }
 
-/// `pcall`, which of a table with a text in `err` returns that text.
+/// `pcall`, which returns the text of an error table with a text in `err`.
 pub unsafe extern "C-unwind" fn pcall(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
@@ -143,8 +142,8 @@ pub unsafe extern "C-unwind" fn pcall(state: *mut lua_State) -> c_int {
     }
 }
 
-/// `xpcall`. The handler runs after the error has left the function and not, as
-/// in Lua, where it was raised: there the script could no longer be stopped.
+/// `xpcall`. The handler runs after the error has left the function, not where it was
+/// raised as in Lua: there the script could no longer be stopped.
 pub unsafe extern "C-unwind" fn xpcall(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
@@ -164,7 +163,7 @@ pub unsafe extern "C-unwind" fn xpcall(state: *mut lua_State) -> c_int {
     }
 }
 
-/// The error for a global that is not there.
+/// Raises the error for a global that does not exist.
 pub unsafe extern "C-unwind" fn no_such_global(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
@@ -184,7 +183,7 @@ pub unsafe extern "C-unwind" fn no_such_global(state: *mut lua_State) -> c_int {
     }
 }
 
-/// The error for an assignment to what is shared by all scripts.
+/// Raises the error for an assignment to a shared table.
 pub unsafe extern "C-unwind" fn read_only(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
@@ -195,8 +194,8 @@ pub unsafe extern "C-unwind" fn read_only(state: *mut lua_State) -> c_int {
     }
 }
 
-/// Whether the first argument is shared by all scripts (upvalue 2 knows what
-/// stands behind it, which is left on the stack then).
+/// Whether the first argument is a shared table. Then the table behind it, from upvalue
+/// 2, is left on the stack.
 unsafe fn is_shared(state: *mut lua_State) -> bool {
     // SAFETY: only called by the functions below.
     unsafe {
@@ -214,7 +213,7 @@ unsafe fn is_shared(state: *mut lua_State) -> bool {
 }
 
 /// Runs upvalue 1, a C function, in place of the running one.
-unsafe fn go_on(state: *mut lua_State) -> c_int {
+unsafe fn call_original(state: *mut lua_State) -> c_int {
     // SAFETY: upvalue 1 is a function of Lua's own library, which uses no upvalues.
     unsafe {
         match ffi::lua_tocfunction(state, ffi::lua_upvalueindex(1)) {
@@ -224,26 +223,26 @@ unsafe fn go_on(state: *mut lua_State) -> c_int {
     }
 }
 
-/// A function that changes its first argument.
-pub unsafe extern "C-unwind" fn changing(state: *mut lua_State) -> c_int {
+/// Guards a function that changes its first argument.
+pub unsafe extern "C-unwind" fn guarded_write(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
         if is_shared(state) {
             ffi::lua_pushstring(state, READ_ONLY.as_ptr());
             ffi::lua_error(state)
         }
-        go_on(state)
+        call_original(state)
     }
 }
 
-/// A function that reads its first argument without metamethods.
-pub unsafe extern "C-unwind" fn reading(state: *mut lua_State) -> c_int {
+/// Guards a function that reads its first argument without metamethods.
+pub unsafe extern "C-unwind" fn guarded_read(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
         if is_shared(state) {
             ffi::lua_replace(state, 1);
         }
-        go_on(state)
+        call_original(state)
     }
 }
 
@@ -265,8 +264,8 @@ pub unsafe extern "C-unwind" fn pairs(state: *mut lua_State) -> c_int {
     }
 }
 
-/// `getmetatable`: of what is shared, what upvalue 3 knows of it; of strings,
-/// what it knows at 1.
+/// `getmetatable`: upvalue 3 has the result for each shared table, and, at 1, for
+/// strings.
 pub unsafe extern "C-unwind" fn getmetatable(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
@@ -279,11 +278,11 @@ pub unsafe extern "C-unwind" fn getmetatable(state: *mut lua_State) -> c_int {
             ffi::lua_rawget(state, ffi::lua_upvalueindex(3));
             return 1;
         }
-        go_on(state)
+        call_original(state)
     }
 }
 
-/// `unpack`: counts the values without an overflow, as Lua's own does not.
+/// `unpack`: counts the values without the overflow of Lua's version.
 pub unsafe extern "C-unwind" fn unpack(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
@@ -300,17 +299,17 @@ pub unsafe extern "C-unwind" fn unpack(state: *mut lua_State) -> c_int {
             ffi::lua_concat(state, 2);
             ffi::lua_error(state)
         }
-        go_on(state)
+        call_original(state)
     }
 }
 
-/// `coroutine.resume`: coroutines have a stack of their own for Lua, but share
-/// the thread's.
+/// `coroutine.resume` with limited nesting: coroutines have Lua stacks of their own, but
+/// share the thread's stack.
 pub unsafe extern "C-unwind" fn resume(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
         if ffi::lua_type(state, 1) != ffi::LUA_TTHREAD {
-            return go_on(state);
+            return call_original(state);
         }
         if RESUMES.get() >= MAX_RESUMES {
             ffi::lua_settop(state, 0);
@@ -319,14 +318,14 @@ pub unsafe extern "C-unwind" fn resume(state: *mut lua_State) -> c_int {
             return 2;
         }
         RESUMES.set(RESUMES.get() + 1);
-        let results = go_on(state);
+        let results = call_original(state);
         RESUMES.set(RESUMES.get().saturating_sub(1));
         results
     }
 }
 
-/// What `coroutine.wrap` returns: upvalue 1 is the guarded `resume`, upvalue 2
-/// the coroutine.
+/// The function that `coroutine.wrap` returns: upvalue 1 is the guarded `resume`,
+/// upvalue 2 the coroutine.
 pub unsafe extern "C-unwind" fn wrapped(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
@@ -350,12 +349,11 @@ pub unsafe extern "C-unwind" fn wrapped(state: *mut lua_State) -> c_int {
     }
 }
 
-/// `coroutine.wrap`: upvalue 1 is `coroutine.create`, upvalue 2 the guarded
-/// `resume`.
+/// `coroutine.wrap`: upvalue 1 is `coroutine.create`, upvalue 2 the guarded `resume`.
 pub unsafe extern "C-unwind" fn wrap(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
-        if go_on(state) != 1 {
+        if call_original(state) != 1 {
             return 0;
         }
         ffi::lua_pushvalue(state, ffi::lua_upvalueindex(2));

@@ -1,8 +1,8 @@
-//! What scripts find: the globals, none of which they can change.
+//! The globals of scripts, which scripts cannot change.
 //!
-//! Lua 5.1 cannot make a table read-only. So what scripts share stands behind
-//! empty tables that pass reads on and refuse writes, and the few functions that
-//! go past metamethods look at their first argument (see [`super::raw`]).
+//! Lua 5.1 has no read-only tables. Shared tables are therefore hidden behind empty
+//! proxies that forward reads and refuse writes, and the few functions that bypass
+//! metamethods check their first argument (see [`super::raw`]).
 
 use super::cjson;
 use super::host::{Args, Raise, Returned, function};
@@ -12,7 +12,7 @@ use mlua::{ChunkMode, Function, IntoLua, Lua, MultiValue, Table, Value, lua_CFun
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Where Lua's own functions are taken from as they are.
+/// Functions of Lua that are used unchanged.
 const BASE: &[&str] = &[
     "_VERSION",
     "assert",
@@ -27,28 +27,28 @@ const BASE: &[&str] = &[
     "type",
 ];
 
-/// Makes the tables that scripts share.
+/// Creates the tables that scripts share.
 pub struct Sandbox {
     lua: Lua,
-    /// What stands behind each of the tables that refuse writes.
+    /// The table behind each proxy.
     shared: Table,
-    /// What `getmetatable` says of them; of strings at 1.
+    /// The results of `getmetatable` for proxies; for strings at 1.
     metatables: Table,
     read_only: Function,
     no_such_global: Function,
-    /// All globals but `redis`, `KEYS` and `ARGV`.
+    /// All globals except `redis`, `KEYS` and `ARGV`.
     common: Table,
     /// The settings of `cjson`.
     pub json: cjson::Shared,
-    /// `next` that sees what stands behind shared tables.
+    /// `next` that reads the table behind a proxy.
     next: Function,
-    /// Fails if the script must not go on.
-    look: Function,
+    /// Fails if the script must stop.
+    check: Function,
 }
 
 impl Sandbox {
-    /// The sandbox of an interpreter; `look` fails if the script must not go on.
-    pub fn new(lua: &Lua, look: Function) -> mlua::Result<Sandbox> {
+    /// The sandbox of an interpreter; `check` fails if the script must stop.
+    pub fn new(lua: &Lua, check: Function) -> mlua::Result<Sandbox> {
         let shared = lua.create_table()?;
         let globals = lua.globals();
         let next: Function = globals.get("next")?;
@@ -59,9 +59,9 @@ impl Sandbox {
             no_such_global: raw::closure(lua, raw::no_such_global, ())?,
             common: lua.create_table()?,
             json: cjson::Shared::new(),
-            next: raw::closure(lua, raw::reading, (next, &shared))?,
+            next: raw::closure(lua, raw::guarded_read, (next, &shared))?,
             shared,
-            look,
+            check,
         };
         sandbox.fill(&globals)?;
         Ok(sandbox)
@@ -84,9 +84,9 @@ impl Sandbox {
         common.raw_set("pcall", raw::closure(&lua, raw::pcall, ())?)?;
         common.raw_set("xpcall", raw::closure(&lua, raw::xpcall, ())?)?;
         for (name, guard) in [
-            ("rawget", raw::reading as lua_CFunction),
-            ("rawset", raw::changing),
-            ("setmetatable", raw::changing),
+            ("rawget", raw::guarded_read as lua_CFunction),
+            ("rawset", raw::guarded_write),
+            ("setmetatable", raw::guarded_write),
             ("unpack", raw::unpack),
         ] {
             self.guarded(globals, name, guard)?;
@@ -101,10 +101,10 @@ impl Sandbox {
         self.add_strings(globals)?;
         let table: Table = globals.get("table")?;
         for name in ["insert", "remove", "setn", "sort"] {
-            self.guarded(&table, name, raw::changing)?;
+            self.guarded(&table, name, raw::guarded_write)?;
         }
         for name in ["foreach", "foreachi", "getn", "maxn"] {
-            self.guarded(&table, name, raw::reading)?;
+            self.guarded(&table, name, raw::guarded_read)?;
         }
         self.add_coroutines(globals)?;
         let math: Table = globals.get("math")?;
@@ -127,18 +127,18 @@ impl Sandbox {
         Ok(())
     }
 
-    /// `string`, also as what methods of strings are found in.
+    /// Adds `string`, which is also the metatable's index of strings.
     fn add_strings(&self, globals: &Table) -> mlua::Result<()> {
         let string: Table = globals.get("string")?;
         for (name, function) in [
             ("find", patterns::find as lua_CFunction),
             ("match", patterns::match_),
             ("gmatch", patterns::gmatch),
-            // Its name before Lua 5.1.
+            // The name before Lua 5.1.
             ("gfind", patterns::gmatch),
             ("gsub", patterns::gsub),
         ] {
-            string.raw_set(name, raw::closure(&self.lua, function, &self.look)?)?;
+            string.raw_set(name, raw::closure(&self.lua, function, &self.check)?)?;
         }
         let library = self.protect(&string)?;
         let of_strings = self.lua.create_table()?;
@@ -157,7 +157,7 @@ impl Sandbox {
         self.common.raw_set("coroutine", self.protect(&coroutine)?)
     }
 
-    /// A table that reads as `real` and cannot be changed.
+    /// A proxy that reads from `real` and refuses writes.
     pub fn protect(&self, real: &Table) -> mlua::Result<Table> {
         let proxy = self.lua.create_table()?;
         let metatable = self.lua.create_table()?;
@@ -168,14 +168,14 @@ impl Sandbox {
         Ok(proxy)
     }
 
-    /// Makes reading what is not there an error, as for globals.
+    /// Makes reading a missing field an error, as for globals.
     pub fn refuse_unknown(&self, real: &Table) -> mlua::Result<()> {
         let metatable = self.lua.create_table()?;
         metatable.raw_set("__index", &self.no_such_global)?;
         real.set_metatable(Some(metatable))
     }
 
-    /// Globals with this `redis`, and what stands behind them.
+    /// Globals with this `redis`: the proxy and the table behind it.
     pub fn globals(&self, redis: &Table) -> mlua::Result<(Table, Table)> {
         let real = self.lua.create_table()?;
         self.common
@@ -193,7 +193,7 @@ impl Sandbox {
         Ok((proxy, real))
     }
 
-    /// `loadstring` and `load`, which take text only.
+    /// Adds `loadstring` and `load`, which accept text only.
     fn add_loaders(&self, real: &Table, globals: &Table) -> mlua::Result<()> {
         let environment = globals.clone();
         let loadstring = function(&self.lua, "loadstring", move |args| {
@@ -249,10 +249,10 @@ fn load(args: &Args<'_>, text: &[u8], name: &str, globals: &Table) -> Returned<M
     })
 }
 
-/// Compiles text; never bytecode, with which memory can be read and written.
+/// Compiles text. Bytecode is refused, since it can read and write any memory.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A syntax error, or bytecode.
 pub fn compile(lua: &Lua, text: &[u8], name: &str, globals: &Table) -> Result<Function, String> {
     if text.first() == Some(&0x1B) {
         return Err(format!("{name}: bytecode cannot be loaded"));

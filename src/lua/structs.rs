@@ -1,4 +1,4 @@
-//! The library `struct`: numbers and strings packed as C lays them out.
+//! The library `struct`: numbers and strings in the memory layout of C.
 
 use super::host::{Args, Raise, Returned, add_result, function};
 use mlua::{Lua, MultiValue, Table, Value};
@@ -6,7 +6,7 @@ use mlua::{Lua, MultiValue, Table, Value};
 /// Largest integer, in bytes.
 const MAX_INTEGER: usize = 32;
 const TWO_TO_64: f64 = 18_446_744_073_709_551_616.0;
-/// What `!` alone aligns to.
+/// The alignment of `!` without a number.
 const MAX_ALIGN: usize = 8;
 
 /// A format string, read option by option.
@@ -28,7 +28,7 @@ impl<'a> Format<'a> {
         }
     }
 
-    /// The next option and its size.
+    /// The next option and its size in bytes.
     fn next(&mut self) -> Returned<Option<(u8, usize)>> {
         self.args.work.add(1)?;
         let Some((&option, rest)) = self.rest.split_first() else {
@@ -73,7 +73,7 @@ impl<'a> Format<'a> {
         Ok(number)
     }
 
-    /// Bytes to skip before an option at `at`.
+    /// Bytes of padding before an option at `at`.
     fn padding(&self, at: usize, option: u8, size: usize) -> usize {
         if size == 0 || option == b'c' {
             return 0;
@@ -130,7 +130,7 @@ fn pack(args: &Args<'_>) -> Returned<mlua::String> {
             b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
                 let number = args.number(arg)?;
                 arg += 1;
-                // Of what does not fit, 64 bits are kept, as by a cast of C.
+                // Numbers out of range are truncated to 64 bits, as by a cast in C.
                 let value = match number {
                     ..0.0 => number as i64 as u64,
                     TWO_TO_64.. => 0,

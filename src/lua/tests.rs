@@ -1,10 +1,10 @@
-//! The sandbox from the inside: what scripts see, and what they cannot do.
+//! The sandbox as scripts see it.
 
 use super::*;
 use crate::resp::{Value as Decoded, decode};
 use std::time::{Duration, Instant};
 
-/// Answers a few commands.
+/// A host with a few commands.
 struct Commands;
 
 impl Host for Commands {
@@ -43,10 +43,10 @@ fn interpreter() -> Interpreter {
     Interpreter::new(MEMORY, "7.4.0").unwrap()
 }
 
-/// After which scripts are stopped that would not end.
+/// Time limit for scripts that would not end.
 const SOON: Duration = Duration::from_millis(300);
 
-/// Runs a script with `KEYS` a, b and `ARGV` c, which ends by itself.
+/// Runs a script with `KEYS` a, b and `ARGV` c.
 fn run_in(lua: &mut Interpreter, script: &str, resp3: bool) -> Result<Vec<u8>, Failure> {
     run_for(lua, script, resp3, Duration::from_secs(60))
 }
@@ -234,7 +234,7 @@ fn stops_cannot_be_caught() {
     ] {
         is_stopped(script, Trip::Time);
     }
-    // What the libraries of C do without a line of Lua.
+    // Library functions in C, which run long without a line of Lua.
     for script in [
         "table.insert({}, -2147483648, 1)",
         "table.insert({}, 2147483648, 1)",
@@ -486,8 +486,8 @@ fn libraries_are_loaded_on_their_own_terms() {
     }
 }
 
-/// An interpreter that had run out of memory in `cjson` or `cmsgpack` stayed full: its
-/// own collection found no memory either, and whatever came after it failed.
+/// An interpreter that ran out of memory in `cjson` or `cmsgpack` used to stay full: its
+/// collection found no memory either, and all later scripts failed.
 #[test]
 fn a_script_that_runs_out_of_memory_leaves_room_for_the_next() {
     let mut lua = interpreter();
@@ -513,8 +513,8 @@ fn a_script_that_runs_out_of_memory_leaves_room_for_the_next() {
     }
 }
 
-/// Lua 5.1 hashes every n-th byte of a long string: strings that differ in the others were
-/// in one bucket, and this took a minute.
+/// Lua 5.1 hashes every n-th byte of a long string. Strings that differ only in other
+/// bytes collided, and this took a minute.
 #[test]
 fn long_strings_that_differ_little_are_told_apart_fast() {
     let script = "local t, x = {}, string.rep('x', 500)
@@ -525,7 +525,7 @@ fn long_strings_that_differ_little_are_told_apart_fast() {
     assert_eq!(done.unwrap(), b":40000\r\n");
 }
 
-/// Each jump of a chain was added at the end of a list that was walked from its start.
+/// Each jump of a chain used to be appended to a list that was walked from its start.
 #[test]
 fn texts_are_compiled_in_linear_time_and_can_be_stopped() {
     let mut lua = Interpreter::new(256 << 20, "7.4.0").unwrap();
@@ -560,7 +560,8 @@ fn texts_are_compiled_in_linear_time_and_can_be_stopped() {
     assert!(lua.compile("large", &text, Limits::default()).is_err());
 }
 
-/// Every library left something on the stack of the interpreter, which held 4,000.
+/// Every library used to leave a value on the stack of the interpreter, which holds
+/// 4,000.
 #[test]
 fn thousands_of_libraries_leave_nothing_on_the_stack() {
     let mut lua = interpreter();

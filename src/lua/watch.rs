@@ -1,6 +1,6 @@
-//! Looks after a script that runs: how long, and whether it shall stop.
+//! Limits the time and memory of a running script, and stops it.
 //!
-//! A stop cannot be caught: from then on every line of the script fails again.
+//! A stop cannot be caught: from then on each line of the script fails again.
 
 use super::Halted;
 use mlua::{Function, HookTriggers, Lua, VmState};
@@ -10,23 +10,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Instructions between two looks at the clock.
-const LOOK_EVERY: u32 = 2_000;
+/// Instructions between two checks.
+const CHECK_EVERY: u32 = 2_000;
 
-/// Values, or pieces of [`PIECE`] bytes, that a function of ours handles between two looks.
+/// Values, or pieces of [`PIECE`] bytes, that a Rust function processes between two
+/// checks.
 const WORK: usize = 10_000;
 /// Bytes that count as one unit of work.
 pub const PIECE: usize = 64;
 
-/// Counts what a function of ours does for a script, and looks every so often whether the
-/// script may go on. Lua counts its own functions (see `patches`).
+/// Counts the work of a Rust function for a script, and checks regularly whether the
+/// script must stop. Lua's own functions count their work, too (see `patches`).
 pub struct Work<'a> {
     lua: &'a Lua,
     left: Cell<usize>,
 }
 
 impl<'a> Work<'a> {
-    /// Of one call.
+    /// The work of one call.
     pub fn new(lua: &'a Lua) -> Work<'a> {
         Work {
             lua,
@@ -34,10 +35,10 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// So many values, or pieces of bytes, are handled.
+    /// Counts processed values or pieces of bytes.
     ///
     /// # Errors
-    /// The script must not go on.
+    /// The script must stop.
     pub fn add(&self, units: usize) -> mlua::Result<()> {
         if let Some(left) = self.left.get().checked_sub(units) {
             self.left.set(left);
@@ -46,7 +47,7 @@ impl<'a> Work<'a> {
         self.left.set(WORK);
         let watch = self.lua.app_data_ref::<Rc<Watch>>();
         match watch.map(|watch| watch.clone()) {
-            Some(watch) => watch.look(self.lua).map(|_| ()),
+            Some(watch) => watch.check(self.lua).map(|_| ()),
             None => Ok(()),
         }
     }
@@ -55,55 +56,55 @@ impl<'a> Work<'a> {
 /// Why a script was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trip {
-    /// Its time was over, or it took too much memory.
+    /// It exceeded its time or memory.
     Time,
-    /// Somebody wants it to end.
+    /// Another thread ended it, by SCRIPT KILL or at shutdown.
     Killed,
-    /// A command could not be run.
+    /// A command could not run.
     Halted,
 }
 
-/// What a script may take.
+/// Limits of a script.
 #[derive(Debug, Default, Clone)]
 pub struct Limits {
-    /// How long it may run.
+    /// Time limit.
     pub time: Option<Duration>,
-    /// Set when it shall end.
+    /// Set to true to kill the script.
     pub kill: Option<Arc<AtomicBool>>,
-    /// Bytes that its interpreter may use; who takes more is stopped like who takes too long.
+    /// Memory limit of the interpreter in bytes; exceeding it counts as [`Trip::Time`].
     pub memory: Option<usize>,
 }
 
-/// Counts the work of the script that runs, and stops it.
+/// Checks the limits of the running script.
 #[derive(Default)]
 pub struct Watch {
     until: Cell<Option<Instant>>,
     kill: RefCell<Option<Arc<AtomicBool>>>,
     memory: Cell<Option<usize>>,
     tripped: Cell<Option<Trip>>,
-    strict: Cell<bool>,
+    checks_every_line: Cell<bool>,
 }
 
 impl Watch {
-    /// Makes the interpreter ask every so often.
+    /// Has the interpreter call [`Watch::check`] regularly.
     pub fn install(self: &Rc<Watch>, lua: &Lua) -> mlua::Result<()> {
         lua.set_app_data(self.clone());
         let watch = self.clone();
-        let triggers = HookTriggers::new().every_nth_instruction(LOOK_EVERY);
-        lua.set_global_hook(triggers, move |lua, _| watch.look(lua))
+        let triggers = HookTriggers::new().every_nth_instruction(CHECK_EVERY);
+        lua.set_global_hook(triggers, move |lua, _| watch.check(lua))
     }
 
-    /// A function that looks, for what runs long without a line of Lua.
-    pub fn looker(self: &Rc<Watch>, lua: &Lua) -> mlua::Result<Function> {
+    /// A Lua function that checks, for functions that run long without a line of Lua.
+    pub fn checker(self: &Rc<Watch>, lua: &Lua) -> mlua::Result<Function> {
         let watch = self.clone();
-        lua.create_function(move |lua, ()| watch.look(lua).map(|_| ()))
+        lua.create_function(move |lua, ()| watch.check(lua).map(|_| ()))
     }
 
-    /// Looks whether the script may go on.
+    /// Checks whether the script must stop.
     ///
     /// # Errors
-    /// It must not.
-    pub fn look(self: &Rc<Watch>, lua: &Lua) -> mlua::Result<VmState> {
+    /// The script must stop.
+    pub fn check(self: &Rc<Watch>, lua: &Lua) -> mlua::Result<VmState> {
         if self.tripped.get().is_none() {
             let killed = |flag: &Arc<AtomicBool>| flag.load(Ordering::Acquire);
             if self.kill.borrow().as_ref().is_some_and(killed) {
@@ -119,38 +120,38 @@ impl Watch {
                 return Ok(VmState::Continue);
             }
         }
-        self.tighten(lua)?;
+        self.check_every_line(lua)?;
         Err(mlua::Error::runtime("the script was stopped"))
     }
 
-    /// Asks before every line from now on.
-    fn tighten(self: &Rc<Watch>, lua: &Lua) -> mlua::Result<()> {
-        if self.strict.replace(true) {
+    /// Has every line checked from now on.
+    fn check_every_line(self: &Rc<Watch>, lua: &Lua) -> mlua::Result<()> {
+        if self.checks_every_line.replace(true) {
             return Ok(());
         }
         let watch = self.clone();
         let triggers = HookTriggers::EVERY_LINE.every_nth_instruction(1);
-        lua.set_global_hook(triggers, move |lua, _| watch.look(lua))
+        lua.set_global_hook(triggers, move |lua, _| watch.check(lua))
     }
 
     fn trip(&self, why: Trip) {
         self.tripped.set(Some(why));
     }
 
-    /// A script starts.
+    /// Begins a script.
     pub fn start(self: &Rc<Watch>, lua: &Lua, limits: Limits) -> mlua::Result<()> {
         self.until
             .set(limits.time.map(|time| Instant::now() + time));
         self.memory.set(limits.memory);
         *self.kill.borrow_mut() = limits.kill;
         self.tripped.set(None);
-        match self.strict.replace(false) {
+        match self.checks_every_line.replace(false) {
             true => self.install(lua),
             false => Ok(()),
         }
     }
 
-    /// The script is over.
+    /// Ends a script.
     pub fn stop(&self) {
         self.until.set(None);
         self.memory.set(None);
@@ -162,10 +163,10 @@ impl Watch {
         self.tripped.get()
     }
 
-    /// A command could not be run: the script ends. Returns the error for it.
+    /// Stops the script because a command could not run. Returns the error to raise.
     pub fn halt(self: &Rc<Watch>, lua: &Lua, _: Halted) -> mlua::Error {
         self.trip(Trip::Halted);
-        match self.tighten(lua) {
+        match self.check_every_line(lua) {
             Ok(()) => mlua::Error::runtime("the script was stopped"),
             Err(error) => error,
         }

@@ -1,8 +1,8 @@
-//! Append-only files, as a source that has an end.
+//! Append-only files as a source that ends.
 //!
-//! `--aof_file` names a file, the manifest of several, or their directory. A
-//! file may begin with an RDB file. What stands at the end of the last file and
-//! is no whole command was being written when its server died.
+//! `--aof_file` names a file, a manifest, or a directory. A file may begin with an RDB
+//! preamble. An incomplete command at the end of the last file was being written when
+//! the server crashed, and is ignored.
 
 use super::error::{Error, Result};
 use super::psync::Feed;
@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 /// Bytes read at once.
 const READ_BYTES: usize = 256 << 10;
 
-/// The files that a name stands for, in order.
+/// The files that `path` names, in order.
 pub fn files(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(append_only::files(path)?)
 }
@@ -33,13 +33,14 @@ pub fn open(path: &Path) -> Result<BufReader<File>> {
     Ok(BufReader::with_capacity(READ_BYTES, file))
 }
 
-/// What tells files from others, in one word, and how long they are together.
+/// An id of these files, from inodes, lengths and times of change, and their total
+/// length in bytes.
 pub fn identity(files: &[PathBuf]) -> Result<(String, u64)> {
     let (mut text, mut len) = (String::new(), 0);
     for path in files {
         let about = std::fs::metadata(path).map_err(|e| Error::file(path, e))?;
         let (inode, since) = (about.ino(), about.mtime_nsec());
-        // A string takes whatever is written.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{inode} {} {} {since};", about.len(), about.mtime());
         len += about.len();
     }
@@ -62,7 +63,7 @@ pub struct AofFeed {
 }
 
 impl AofFeed {
-    /// What `first` still holds, and then these files.
+    /// Reads the rest of `first`, then these files.
     pub fn new(first: Option<BufReader<File>>, files: &[PathBuf], stats: &Arc<Stats>) -> AofFeed {
         AofFeed {
             files: files.iter().cloned().collect(),
@@ -72,7 +73,7 @@ impl AofFeed {
         }
     }
 
-    /// Passes over lines that are remarks.
+    /// Skips comment lines.
     fn pass_remarks(&mut self) {
         while self.input.waiting().first() == Some(&b'#') {
             match memchr::memchr(b'\n', self.input.waiting()) {
@@ -86,7 +87,7 @@ impl AofFeed {
 impl Feed for AofFeed {
     fn waiting(&self) -> &[u8] {
         match self.input.waiting() {
-            // A part of a remark.
+            // An incomplete comment line.
             [b'#', ..] => b"",
             unread => unread,
         }
@@ -112,7 +113,7 @@ impl Feed for AofFeed {
             let Some(next) = self.files.pop_front() else {
                 if !self.input.waiting().is_empty() {
                     log::warn!(
-                        "the last {} bytes are no whole command and were left out",
+                        "the last {} bytes are an incomplete command and were left out",
                         self.input.waiting().len()
                     );
                 }

@@ -1,19 +1,19 @@
-//! Up to where the target has what the source logged.
+//! How much of the source's data set and stream the target has.
 //!
 //! The *marker* is a key at the target, in the lowest DB that is copied to. Each
-//! transaction of the stream sets it, so it is always right, whatever the target
-//! forgets. A tool that ends, in peace or with an error, removes it and writes the
-//! position to the file of `--resume`, if there is one. That of a tool that was
-//! killed expires ([`MARKER_TTL`]); one that runs renews it.
+//! transaction of the stream sets it, so it stays consistent with the data even if the
+//! target loses writes. A tool that ends, with success or an error, removes the marker
+//! and writes the position to the file of `--resume`, if there is one. The marker of a
+//! killed tool expires after [`MARKER_TTL`]; a running tool renews it.
 //!
 //! ```text
 //! marker: copying owned|merged [history next bytes]
 //!         following owned|merged history next db
-//! file:   the same, or "running", after two lines that say whose it is
+//! file:   title; source, target and mapping; the same as the marker, or "running"
 //! ```
 //!
-//! *owned*: when the first copy began, the target had no key that the copy could
-//! have brought. So a copy that is done again may remove all such keys first.
+//! *owned*: when the first copy began, the target had no key that the copy could have
+//! written. A repeated copy may then remove all such keys first.
 
 use super::Stop;
 use super::conn::Conn;
@@ -29,46 +29,46 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a marker stays that nobody renews.
+/// How long a marker stays without renewal.
 pub const MARKER_TTL: Duration = Duration::from_secs(7 * 86_400);
 
-/// How old a marker is that is renewed.
+/// Age at which a running tool renews its marker.
 pub const MARKER_RENEWAL: Duration = Duration::from_secs(3600);
 
 /// The first line of a file.
 const TITLE: &str = "Kedis migration checkpoint 1";
 
-/// How far a migration is.
+/// Progress of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// Whether the target had none of the keys.
+    /// Whether the target had no key that the copy could have brought.
     pub owned: bool,
-    /// What it is at.
+    /// The stage.
     pub stage: Stage,
 }
 
-/// What a migration is at.
+/// Stage of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// The copy is not complete; this is at the target, if that is known.
+    /// The copy is not complete. The target has this part, if known.
     Copying(Option<Copied>),
-    /// Up to where the target follows.
+    /// The target has the stream up to this position.
     Following(Position),
 }
 
 /// The part of a data set that is at the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copied {
-    /// The history's id, or what tells a file from others.
+    /// Replication id of the history, or the id of the files.
     pub id: String,
-    /// The offset at which the stream begins, or the files' length.
+    /// Offset at which the stream begins, or total length of the files.
     pub next: u64,
-    /// All keys that begin before this byte are there.
+    /// All keys that begin before this byte of the file are at the target.
     pub bytes: u64,
 }
 
 impl Copied {
-    /// Everything is there.
+    /// The whole data set.
     pub fn all(id: &str) -> Copied {
         Copied {
             id: id.to_owned(),
@@ -137,7 +137,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// That of the migration that these flags ask for.
+    /// The checkpoint for the migration that these flags describe.
     pub fn new(options: &Options, mapping: &Mapping) -> Checkpoint {
         let source = match (&options.rdb_file, &options.aof_file) {
             (Some(path), _) | (_, Some(path)) => path.display().to_string(),
@@ -159,10 +159,11 @@ impl Checkpoint {
         }
     }
 
-    /// Keeps other tools from the file and those beside it, until this one ends.
+    /// Locks the file, and so the files beside it, until the process ends.
     ///
     /// # Errors
-    /// Another one has it, or it is the checkpoint of another migration.
+    /// Another process holds the lock, or the file is the checkpoint of another
+    /// migration.
     pub fn lock(&self) -> Result<()> {
         let Some(path) = &self.file else {
             return Ok(());
@@ -182,7 +183,7 @@ impl Checkpoint {
                 }
                 Err(TryLockError::Error(error)) => return Err(failed(error)),
             }
-            // The process that had it may have put another file in its place, or none.
+            // The process that held the lock may have replaced or removed the file.
             let ours = file.metadata().map_err(failed)?;
             let is_there = std::fs::metadata(path)
                 .is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino()));
@@ -194,7 +195,7 @@ impl Checkpoint {
         self.read_file().map(drop)
     }
 
-    /// What the marker says.
+    /// Reads the marker.
     pub fn read_marker(&self, target: &mut Conn) -> Result<Option<Progress>> {
         target.ask(&["SELECT", &self.home.to_string()])?;
         let found = target.ask(&[b"GET".as_slice(), &self.key])?;
@@ -227,11 +228,11 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// How far the migration is: as the marker says, or, in a tool's first attempt,
-    /// the file. From then on the marker knows.
+    /// Progress of the migration: from the marker, or, in the first attempt of a tool
+    /// without a marker, from the file. After that the marker alone counts.
     ///
     /// # Errors
-    /// The file is that of another migration, or cannot be read.
+    /// The file belongs to another migration, or cannot be read.
     pub fn recall(&self, target: &mut Conn, is_first: bool) -> Result<Option<Progress>> {
         let marker = self.read_marker(target)?;
         let known = match marker {
@@ -239,15 +240,15 @@ impl Checkpoint {
             marker => marker,
         };
         if let Some(progress) = &known {
-            // Before the file forgets it.
+            // The marker is set before the progress in the file is overwritten.
             self.set_marker(target, progress)?;
         }
         self.write_file(None)?;
         Ok(known)
     }
 
-    /// Ends in peace: the file gets what the marker knew, if there is anything to
-    /// go on with, and the marker goes.
+    /// Ends with success: writes `progress` to the file, or removes the file if there is
+    /// nothing to continue, and removes the marker.
     pub fn end(&self, target: &Endpoint, stop: &Stop, progress: Option<&Progress>) -> Result<()> {
         match progress {
             Some(progress) => self.write_file(Some(progress))?,
@@ -256,7 +257,8 @@ impl Checkpoint {
         self.remove_marker(&mut Conn::new(target, stop)?)
     }
 
-    /// Ends with an error: the same, with what the marker knows.
+    /// Ends with an error: moves the marker's progress to the file and removes the
+    /// marker.
     pub fn break_off(&self, target: &Endpoint, stop: &Stop) {
         let done = Conn::new(target, stop).and_then(|mut target| {
             let Some(progress) = self.read_marker(&mut target)? else {
@@ -266,7 +268,7 @@ impl Checkpoint {
             self.remove_marker(&mut target)?;
             if !self.has_file() {
                 log::warn!(
-                    "what was copied stays at the target: empty it before you begin again, or keep a checkpoint with --resume"
+                    "what was copied stays at the target: empty it before the next attempt, or keep a checkpoint with --resume"
                 );
             }
             Ok(())
@@ -277,11 +279,11 @@ impl Checkpoint {
         }
     }
 
-    /// What the file says, if there is one and it says more than that a tool was
-    /// running.
+    /// The progress in the file; `None` if there is no file, or if it only says that a
+    /// tool is running.
     ///
     /// # Errors
-    /// It is that of another migration, or cannot be read.
+    /// The file belongs to another migration, or cannot be read.
     pub fn read_file(&self) -> Result<Option<Progress>> {
         let Some(path) = &self.file else {
             return Ok(None);
@@ -306,7 +308,7 @@ impl Checkpoint {
         }
     }
 
-    /// Whether there is a file, or there will be.
+    /// Whether the migration has a checkpoint file (`--resume`).
     pub fn has_file(&self) -> bool {
         self.file.is_some()
     }
@@ -322,7 +324,7 @@ impl Checkpoint {
         }
     }
 
-    /// Writes the file: how far it is, or that the marker knows.
+    /// Writes the file: the progress, or "running" while the marker has it.
     pub fn write_file(&self, progress: Option<&Progress>) -> Result<()> {
         let Some(path) = &self.file else {
             return Ok(());
@@ -336,7 +338,7 @@ impl Checkpoint {
     }
 }
 
-/// Replaces a file in one step; `prepare` sees the new one before that.
+/// Replaces a file atomically; `prepare` is called with the new file before the rename.
 pub fn write_whole(
     path: &Path,
     bytes: &[u8],

@@ -13,16 +13,16 @@ use std::io::{self, ErrorKind, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// How long to wait for a connection.
+/// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a server may be silent that owes a reply.
+/// How long a server may take to send a reply, or a part of one.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
-/// The longest wait in one call: then it is looked whether to stop.
+/// Longest blocking wait; between two waits the stop flag is checked.
 pub const NAP: Duration = Duration::from_millis(100);
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
 
-/// Opens a connection; nothing is said yet.
+/// Opens a connection and sends nothing.
 pub fn open(endpoint: &Endpoint) -> Result<TcpStream> {
     let failed = |error| Error::Connect {
         endpoint: endpoint.to_string(),
@@ -48,7 +48,7 @@ pub fn open(endpoint: &Endpoint) -> Result<TcpStream> {
     Err(failed(last))
 }
 
-/// Whether a read or write only took too long to wait for here.
+/// Whether a read or write merely timed out ([`NAP`]), so that the caller may try again.
 pub fn is_pause(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -56,9 +56,9 @@ pub fn is_pause(error: &io::Error) -> bool {
     )
 }
 
-/// What it means that a server has been silent for so long.
+/// The error for a server that has sent nothing for this time.
 pub fn silent(time: Duration) -> io::Error {
-    let text = format!("it has said nothing for {} s", time.as_secs());
+    let text = format!("it has sent nothing for {} s", time.as_secs());
     io::Error::new(ErrorKind::TimedOut, text)
 }
 
@@ -77,7 +77,7 @@ pub struct Conn {
 }
 
 impl Conn {
-    /// Connects and says who we are.
+    /// Connects and authenticates.
     pub fn new(endpoint: &Endpoint, stop: &Stop) -> Result<Conn> {
         let mut conn = Conn {
             stream: open(endpoint)?,
@@ -99,12 +99,12 @@ impl Conn {
         Ok(conn)
     }
 
-    /// Sends no faster than that from here on.
+    /// Limits the rate of writes from now on.
     pub fn limit(&mut self, mb_per_s: Option<f64>) {
         self.throttle = mb_per_s.map(Throttle::new);
     }
 
-    /// Reads no faster than that from here on.
+    /// Limits the rate of reads from now on.
     pub fn limit_reading(&mut self, mb_per_s: Option<f64>) {
         self.reading = mb_per_s.map(Throttle::new);
     }
@@ -138,8 +138,8 @@ impl Conn {
         Ok(())
     }
 
-    /// Passes over what has no need to be looked at: as many replies as there are
-    /// that are these bytes. Returns how many.
+    /// Skips up to `at_most` replies that equal `reply`, without decoding them. Returns
+    /// how many.
     pub fn pass(&mut self, reply: &[u8], at_most: usize) -> Result<usize> {
         let mut passed = 0;
         while passed < at_most {
@@ -168,7 +168,8 @@ impl Conn {
         }
     }
 
-    /// What has come, if it is whole; `extent` knows how much of it was looked at.
+    /// Decodes the next reply if it has arrived completely; `extent` keeps how far it
+    /// was parsed.
     fn decoded(&mut self, extent: &mut Extent) -> Result<Option<Value>> {
         let waiting = self.input.waiting();
         let decoded = match extent.find(waiting) {
@@ -205,7 +206,7 @@ impl Conn {
         Ok(())
     }
 
-    /// The next message, if one comes within [`NAP`].
+    /// The next message, if one arrives within [`NAP`].
     pub fn message(&mut self) -> Result<Option<Value>> {
         self.stop.check()?;
         if let Some(value) = self.decoded(&mut Extent::default())? {
@@ -234,7 +235,7 @@ impl Conn {
     /// Sends a command and returns its reply.
     ///
     /// # Errors
-    /// It is an error too.
+    /// The reply is an error.
     pub fn ask<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<Value> {
         let mut out = Vec::new();
         command(&mut out, args);
@@ -245,12 +246,12 @@ impl Conn {
         }
     }
 
-    /// What an error that it answered a command with means.
+    /// Converts an error reply to these arguments into an [`Error`].
     pub fn refusal<A: AsRef<[u8]>>(&self, args: &[A], error: String) -> Error {
         refusal(&self.endpoint, args, error)
     }
 
-    /// Asks what a server may not know or not want to tell: nothing then.
+    /// Sends a command that a server may not know or may refuse: `None` then.
     pub fn ask_maybe<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<Option<Value>> {
         match self.ask(args) {
             Ok(value) => Ok(Some(value)),
@@ -270,7 +271,7 @@ impl Conn {
     }
 }
 
-/// What an error says about a server: that it is not ready, or that it refuses.
+/// Classifies an error reply: the server is not ready, or refuses the command.
 pub fn refusal<A: AsRef<[u8]>>(endpoint: &Endpoint, args: &[A], error: String) -> Error {
     let passing = ["LOADING", "NOMASTERLINK", "MASTERDOWN", "BUSY ", "TRYAGAIN"];
     if passing.iter().any(|code| error.starts_with(code)) {
@@ -281,8 +282,8 @@ pub fn refusal<A: AsRef<[u8]>>(endpoint: &Endpoint, args: &[A], error: String) -
     Error::Refused(format!("the {endpoint} refused {name}: {error}"))
 }
 
-/// Which DBs the target has. A SELECT that fails among others commands would let
-/// them run in the DB before, so each DB is tried out alone.
+/// Which DBs the target has. If a SELECT in a pipeline fails, the commands after it run
+/// in the previous DB, so each DB is tried on a connection of its own.
 pub struct Dbs {
     target: Endpoint,
     stop: Stop,
@@ -290,7 +291,7 @@ pub struct Dbs {
 }
 
 impl Dbs {
-    /// Those of a target.
+    /// No DB of the target is known yet.
     pub fn new(target: &Endpoint, stop: &Stop) -> Dbs {
         Dbs {
             target: target.clone(),
@@ -299,7 +300,7 @@ impl Dbs {
         }
     }
 
-    /// What it says if it does not have that DB; nothing if it has.
+    /// The target's error for SELECT of this DB; `None` if it has the DB.
     pub fn refusal(&mut self, db: u64) -> Result<Option<&str>> {
         let refused = match self.refused.entry(db) {
             Entry::Occupied(known) => known.into_mut(),
@@ -329,12 +330,12 @@ impl Info {
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
     }
 
-    /// All its lines.
+    /// All lines.
     pub fn lines(&self) -> impl Iterator<Item = &str> {
         self.0.lines()
     }
 
-    /// A number.
+    /// The number in a field.
     pub fn number(&self, name: &str) -> Option<u64> {
         num::parse_u64(self.get(name)?.as_bytes())
     }

@@ -1,9 +1,9 @@
 //! The data set: read from an RDB file, written over several connections.
 //!
-//! A key goes to one connection, in order. If a connection breaks, the copy has
-//! failed: which commands the target has run is anybody's guess. It goes on, if
-//! the file can be read again, behind the last key of which all that came before
-//! had been answered on all connections; without the file all of it is done again.
+//! All commands for a key go to one connection, in order. If a connection breaks, the
+//! copy has failed, since it is unknown which commands the target has run. If the file
+//! can be read again, the copy continues after the last key up to which all connections
+//! have answered everything; without a file it starts again.
 
 use super::Stop;
 use super::conn::Dbs;
@@ -12,6 +12,7 @@ use super::error::{Error, Result, shown};
 use super::lanes::{self, Lane, Route, is_refused};
 use super::mapping::Mapping;
 use super::stats::Stats;
+use crate::base::time::UnixMs;
 use crate::rdb::file::{Entry, FileReader, Head};
 use crate::rdb::{self, Element};
 use crate::sys::clock;
@@ -22,54 +23,53 @@ use std::time::{Duration, Instant};
 
 /// Longest string that a file may hold: rows have lengths of four bytes.
 pub const MAX_STRING: u64 = u32::MAX as u64;
-/// How often it is noted what the target has.
+/// How often the progress of the copy is recorded.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 
-/// Where and how to write, and what.
+/// What a copy writes and how.
 #[derive(Debug, Clone)]
 pub struct Writing {
-    /// Where and how.
+    /// Target, connections and limits.
     pub route: Route,
-    /// Whether another value of a key may be there.
+    /// Whether keys may already have other values at the target.
     pub replace: bool,
-    /// What becomes of keys whose time is over, or nearly.
+    /// Treatment of keys that have expired or are about to.
     pub oldest: Oldest,
-    /// Keys that begin before this byte of the file are there.
+    /// Keys that begin before this byte of the file are at the target already.
     pub from: u64,
 }
 
-/// What becomes of keys whose time is nearly over.
+/// Treatment of keys that have expired or are about to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Oldest {
-    /// They are copied to live for a while: the stream says when they are over.
-    /// Until then it may do something to them.
+    /// They are copied with a later expiry. The stream deletes them, and may contain
+    /// commands for them until then.
     Kept,
-    /// They are left out if their time is over.
+    /// Expired keys are left out.
     LeftOut,
 }
 
-/// A key whose time is over at the source lives at the target until the source
-/// says so, or for this long, in ms.
+/// An expired key lives at the target until the source deletes it, or for this long, in
+/// ms.
 pub const GRACE_MS: u64 = 60_000;
 
-/// When a key expires at the target, so that it does not before the stream says
-/// so.
-pub fn kept_until(expire_ms: u64, now_ms: u64) -> u64 {
+/// When a key expires at the target, in ms: not before the stream deletes it.
+pub fn kept_until(expire_ms: UnixMs, now_ms: UnixMs) -> UnixMs {
     match expire_ms {
-        0 => 0,
+        UnixMs::NONE => UnixMs::NONE,
         at_ms => at_ms.max(now_ms + GRACE_MS),
     }
 }
 
-/// The same for fields of hashes: the stream says when one is over, too.
-pub fn kept_fields(now_ms: u64) -> FieldRule {
+/// The same for fields of hashes: the stream deletes expired fields, too.
+pub fn kept_fields(now_ms: UnixMs) -> FieldRule {
     FieldRule {
-        over_ms: now_ms.saturating_sub(GRACE_MS),
+        over_ms: now_ms.before(GRACE_MS),
         not_before_ms: now_ms + GRACE_MS,
     }
 }
 
-/// Why a hash is not copied by a tool that was not told to take it all the same.
+/// The error for a hash with field expiry if the target does not support it.
 pub fn field_times_refused(key: &[u8]) -> Error {
     Error::Refused(format!(
         "key {:?}: fields of this hash have times of their own, which the target does not keep; --keep-going takes such hashes without these times",
@@ -77,8 +77,9 @@ pub fn field_times_refused(key: &[u8]) -> Error {
     ))
 }
 
-/// Copies what a file holds to the target; returns what follows in its source.
-/// `note` hears now and then up to which byte the target has it.
+/// Copies the keys of a file to the target; returns the source, which stands behind the
+/// file. `note` is called from time to time with the byte up to which the target has the
+/// file.
 pub fn copy<R: BufRead>(
     source: R,
     mapping: &Mapping,
@@ -111,7 +112,7 @@ pub fn copy<R: BufRead>(
     Ok((copy.file.into_inner(), read))
 }
 
-/// Reading failed: because the connection did, or because the file is bad.
+/// The error for a failed read: a broken connection, or a damaged file.
 fn read_error(what: &str, error: rdb::Error, stop: &Stop) -> Error {
     match error {
         rdb::Error::Io(_) if stop.is_wanted() => Error::Stopped,
@@ -136,7 +137,7 @@ struct Copy<'c, R> {
     dbs: Dbs,
 }
 
-/// What ends the reading of a value.
+/// What ended the reading of a value.
 enum Broken {
     Rdb(rdb::Error),
     Other(Error),
@@ -194,7 +195,7 @@ impl<R: BufRead> Copy<'_, R> {
         Ok(())
     }
 
-    /// Libraries of functions belong to all DBs, so they go along with all.
+    /// Function libraries belong to no DB, so they are copied only if everything is.
     fn function(&mut self, code: &[u8]) -> Result<()> {
         if self.mapping.dbs().is_some() || !self.mapping.is_whole() {
             log::warn!("a library of functions was left out");
@@ -208,12 +209,12 @@ impl<R: BufRead> Copy<'_, R> {
         lane.flush()
     }
 
-    /// Takes the key that begins at that byte.
+    /// Copies the key that begins at this byte.
     fn key(&mut self, head: Head, at: u64) -> Result<()> {
         let is_there = at < self.writing.from;
         let now_ms = clock::unix_ms();
         let is_over = self.writing.oldest == Oldest::LeftOut
-            && head.expire_ms != 0
+            && head.expire_ms.is_some()
             && head.expire_ms <= now_ms;
         let expire_ms = match self.writing.oldest {
             Oldest::Kept => kept_until(head.expire_ms, now_ms),
@@ -223,7 +224,7 @@ impl<R: BufRead> Copy<'_, R> {
             Oldest::Kept => kept_fields(now_ms),
             Oldest::LeftOut => FieldRule {
                 over_ms: now_ms,
-                not_before_ms: 0,
+                not_before_ms: UnixMs::NONE,
             },
         };
         let source_key = self.file.key().to_vec();
@@ -273,7 +274,7 @@ impl<R: BufRead> Copy<'_, R> {
         });
         match read {
             Ok(_) => {}
-            // What it leaves at the target is nothing, too.
+            // An empty collection is no key at the target either.
             Err(Broken::Rdb(rdb::Error::Empty)) => {}
             Err(Broken::Rdb(error)) => return Err(self.value_error(&source_key, error)),
             Err(Broken::Other(error)) => return Err(error),

@@ -3,51 +3,52 @@
 mod streams;
 
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::rdb::{Element, StreamPart};
 use crate::resp::encode::{argument, command, command_head};
 use streams::StreamMaker;
 
 /// Elements in one command at the most.
 const MAX_ELEMENTS: usize = 512;
-/// Bytes of elements in one command, but for its last one.
+/// Bytes of elements in one command, not counting the last element.
 const MAX_BYTES: usize = 64 << 10;
 
 /// What the target can do.
 #[derive(Debug, Clone, Copy)]
 pub struct Abilities {
-    /// `SET key value PXAT ms`: since Redis 6.2.
+    /// `SET key value PXAT ms`, since Redis 6.2.
     pub set_pxat: bool,
-    /// Groups of consumers with counters: since Redis 7.0.
+    /// Consumer groups with counters, since Redis 7.0.
     pub stream_counters: bool,
-    /// Times of fields of hashes: since Redis 7.4.
+    /// Expiry of hash fields, since Redis 7.4.
     pub field_times: bool,
 }
 
-/// What becomes of fields that have a time of their own.
+/// Treatment of hash fields with an expiry of their own.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FieldRule {
-    /// Those whose time is not after this are left out.
-    pub over_ms: u64,
-    /// The others do not expire at the target before this.
-    pub not_before_ms: u64,
+    /// Fields that expire at or before this time are left out.
+    pub over_ms: UnixMs,
+    /// Other fields do not expire at the target before this time.
+    pub not_before_ms: UnixMs,
 }
 
-/// Makes one key out of its elements.
+/// Turns the elements of a key into commands.
 pub struct Maker {
-    /// The commands.
+    /// The commands, encoded.
     pub out: Vec<u8>,
-    /// How many they are.
+    /// Number of commands in `out`.
     pub commands: usize,
     key: Vec<u8>,
-    expire_ms: u64,
+    expire_ms: UnixMs,
     abilities: Abilities,
     /// The name of the command that is being collected.
     name: &'static [u8],
     args: Vec<u8>,
     elements: usize,
-    /// Fields that expire, and when.
-    timed: Vec<(Vec<u8>, u64)>,
-    /// Fields of this key with a time of their own.
+    /// Fields with an expiry, and when they expire, in ms.
+    timed: Vec<(Vec<u8>, UnixMs)>,
+    /// Number of fields of this key with an expiry of their own.
     timed_fields: u64,
     rule: FieldRule,
     is_set: bool,
@@ -60,13 +61,13 @@ impl Maker {
         self.abilities
     }
 
-    /// A maker for a target that can do that.
+    /// A maker for a target with these abilities.
     pub fn new(abilities: Abilities) -> Maker {
         Maker {
             out: Vec::new(),
             commands: 0,
             key: Vec::new(),
-            expire_ms: 0,
+            expire_ms: UnixMs::NONE,
             abilities,
             name: b"",
             args: Vec::new(),
@@ -85,15 +86,15 @@ impl Maker {
         self.commands += 1;
     }
 
-    /// Exchanges the commands so far, and how many they are, for others.
+    /// Swaps the commands collected so far, and their number, with `others`.
     pub(super) fn swap_commands(&mut self, others: &mut (Vec<u8>, usize)) {
         std::mem::swap(&mut self.out, &mut others.0);
         std::mem::swap(&mut self.commands, &mut others.1);
     }
 
-    /// Begins a key that expires then, or never. With `replace` another value of
-    /// it may be there.
-    pub fn begin(&mut self, key: &[u8], expire_ms: u64, replace: bool, rule: FieldRule) {
+    /// Begins a key. `expire_ms` is 0 for a key without expiry. With `replace`, an old
+    /// value is deleted first.
+    pub fn begin(&mut self, key: &[u8], expire_ms: UnixMs, replace: bool, rule: FieldRule) {
         self.rule = rule;
         self.timed_fields = 0;
         self.key.clear();
@@ -107,7 +108,7 @@ impl Maker {
         }
     }
 
-    /// Fields of the key whose times the target does not keep.
+    /// Number of fields of the key whose expiry the target does not support.
     pub fn lost_times(&self) -> u64 {
         match self.abilities.field_times {
             true => 0,
@@ -115,9 +116,9 @@ impl Maker {
         }
     }
 
-    /// Whether a field's time is over; notes a time that it has.
-    fn is_over(&mut self, field: &[u8], expire_ms: u64) -> bool {
-        if expire_ms == 0 {
+    /// Whether a field is left out as expired; records its expiry if not.
+    fn is_over(&mut self, field: &[u8], expire_ms: UnixMs) -> bool {
+        if !expire_ms.is_some() {
             return false;
         }
         self.timed_fields += 1;
@@ -181,8 +182,8 @@ impl Maker {
     fn string(&mut self, value: &[u8]) {
         let key = std::mem::take(&mut self.key);
         let mut digits = itoa::Buffer::new();
-        if self.expire_ms != 0 && self.abilities.set_pxat {
-            let at_ms = digits.format(self.expire_ms).as_bytes();
+        if self.expire_ms.is_some() && self.abilities.set_pxat {
+            let at_ms = digits.format(self.expire_ms.0).as_bytes();
             self.command(&[b"SET", &key, value, b"PXAT", at_ms]);
             self.is_set = true;
         } else {
@@ -210,7 +211,7 @@ impl Maker {
         self.elements = 0;
         let key = std::mem::take(&mut self.key);
         for (field, at_ms) in std::mem::take(&mut self.timed) {
-            let at_ms = digits.format(at_ms).as_bytes();
+            let at_ms = digits.format(at_ms.0).as_bytes();
             self.command(&[b"HPEXPIREAT", &key, at_ms, b"FIELDS", b"1", &field]);
         }
         self.key = key;
@@ -224,10 +225,10 @@ impl Maker {
         stream.end(self, &key);
         self.stream = stream;
         self.key = key;
-        if self.expire_ms != 0 && !self.is_set {
+        if self.expire_ms.is_some() && !self.is_set {
             let key = std::mem::take(&mut self.key);
             let mut digits = itoa::Buffer::new();
-            let at_ms = digits.format(self.expire_ms).as_bytes();
+            let at_ms = digits.format(self.expire_ms.0).as_bytes();
             self.command(&[b"PEXPIREAT", &key, at_ms]);
             self.key = key;
         }

@@ -8,27 +8,27 @@ use std::path::Path;
 /// Why a migration stops, or must begin again.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The connection to the source broke: it may come back.
+    /// The connection to the source broke; reconnecting may help.
     #[error("source: {0}")]
     Source(io::Error),
-    /// The connection to the target broke: it may come back.
+    /// The connection to the target broke; reconnecting may help.
     #[error("target: {0}")]
     Target(io::Error),
-    /// A server is there but not ready.
+    /// A server answers but is not ready.
     #[error("{0}")]
     NotReady(String),
-    /// The source cannot go on at this offset.
-    #[error("the source cannot go on at offset {0}: copying anew")]
+    /// The source has no longer the stream from this offset.
+    #[error("the source no longer has the stream from offset {0}: copying again")]
     Lost(u64),
     /// A connection could not be made.
     #[error("cannot connect to the {endpoint}: {error}")]
     Connect {
-        /// To whom.
+        /// The server.
         endpoint: String,
         /// Why.
         error: io::Error,
     },
-    /// The other end cannot be what it should be, or refuses us.
+    /// The peer is not what it must be, or refuses a command.
     #[error("{0}")]
     Refused(String),
     /// The target refused a command.
@@ -36,9 +36,9 @@ pub enum Error {
     Command {
         /// The command, shortened.
         command: String,
-        /// What it said.
+        /// Its error reply.
         error: String,
-        /// Whether other commands beside it were run.
+        /// Whether other commands of the same transaction were run.
         is_partial: bool,
     },
     /// A value cannot be read.
@@ -49,7 +49,7 @@ pub enum Error {
         /// Why.
         error: rdb::Error,
     },
-    /// A command of the stream cannot be carried over.
+    /// A command of the stream cannot be translated for the target.
     #[error("cannot carry over {command}: {why}")]
     Unmappable {
         /// The command, shortened.
@@ -57,7 +57,7 @@ pub enum Error {
         /// Why.
         why: &'static str,
     },
-    /// A file of ours or one to be read.
+    /// An input file or a file of the tool.
     #[error("{path}: {error}")]
     File {
         /// The file.
@@ -65,16 +65,16 @@ pub enum Error {
         /// Why.
         error: io::Error,
     },
-    /// The files of an append-only log cannot be told.
+    /// The files of an append-only log cannot be determined.
     #[error(transparent)]
     AppendOnly(#[from] rdb::append_only::Error),
-    /// Somebody told us to stop.
+    /// The tool was asked to stop.
     #[error("stopped")]
     Stopped,
 }
 
 impl Error {
-    /// What it means that the tool was told to stop before it was through.
+    /// The error for a tool that was asked to stop before it was done.
     pub fn stopped(has_file: bool) -> Error {
         Error::Refused(match has_file {
             true => "stopped before the copy was complete, or while a server was away: begin again with the same flags".into(),
@@ -82,7 +82,7 @@ impl Error {
         })
     }
 
-    /// Whether the same may work a little later.
+    /// Whether the same attempt may succeed later.
     pub fn is_passing(&self) -> bool {
         matches!(
             self,
@@ -94,7 +94,7 @@ impl Error {
         )
     }
 
-    /// What went wrong with a file.
+    /// The error for a file.
     pub fn file(path: &Path, error: io::Error) -> Error {
         Error::File {
             path: path.display().to_string(),
@@ -102,7 +102,7 @@ impl Error {
         }
     }
 
-    /// What a broken connection to that server is.
+    /// The error for a broken connection to this server.
     pub fn broken(endpoint: &Endpoint, error: io::Error) -> Error {
         match endpoint.role {
             "source" => Error::Source(error),
@@ -119,7 +119,7 @@ const SHOWN_BYTES: usize = 64;
 /// How many arguments of a command are shown.
 const SHOWN_ARGS: usize = 6;
 
-/// Bytes for a human.
+/// Bytes for display, escaped and shortened.
 pub fn shown(bytes: &[u8]) -> String {
     let part = bytes.get(..SHOWN_BYTES);
     let text = part.unwrap_or(bytes).escape_ascii().to_string();
@@ -129,7 +129,7 @@ pub fn shown(bytes: &[u8]) -> String {
     }
 }
 
-/// A command for a human.
+/// A command for display, escaped and shortened.
 pub fn shown_command<A: AsRef<[u8]>>(args: &[A]) -> String {
     let words = args.iter().take(SHOWN_ARGS);
     let mut words: Vec<String> = words.map(|arg| shown(arg.as_ref())).collect();

@@ -1,8 +1,8 @@
 //! The stream: commands in the order of the source, in transactions that also
 //! set the marker.
 //!
-//! While the target runs one transaction the next one is made, and it is sent
-//! when the one before has succeeded: so none is run after one that failed.
+//! While the target runs one transaction, the next one is built. It is sent after the
+//! previous one has succeeded, so no transaction runs after a failed one.
 
 use super::Stop;
 use super::checkpoint::{Checkpoint, MARKER_RENEWAL, Progress, Stage};
@@ -14,6 +14,7 @@ use super::psync::{Feed, Position};
 use super::rewrite::{Rewriter, Rewritten};
 use super::stats::Stats;
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::resp::encode::command;
 use crate::resp::{Limits, Parser, Progress as Parsed, Value};
 use crate::sys::clock;
@@ -22,9 +23,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Bytes of a transaction, but for its last command.
+/// Bytes of a transaction, not counting its last command.
 const BATCH_BYTES: usize = 256 << 10;
-/// Bytes of a transaction of the source that are kept together.
+/// Largest transaction of the source in bytes that is kept as one.
 const MAX_UNIT_BYTES: usize = 64 << 20;
 /// Longest argument that the source may send.
 pub const MAX_ARG_LEN: usize = u32::MAX as usize;
@@ -32,27 +33,27 @@ pub const MAX_ARG_LEN: usize = u32::MAX as usize;
 /// Why following ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// There is no more.
+    /// The source has ended.
     Exhausted,
-    /// The tool was told to stop.
+    /// The tool was asked to stop.
     Stopped,
-    /// The target has all it should have.
+    /// The target has everything up to the goal.
     Synced,
 }
 
-/// What one transaction at the target brings.
+/// One transaction at the target.
 #[derive(Default)]
 struct Batch {
-    /// Commands, without what stands around them.
+    /// The commands, without MULTI, SELECT, the marker and EXEC.
     bytes: Vec<u8>,
     commands: usize,
     /// The target's DB after them.
     db: Option<u64>,
-    /// How many commands of the source it holds.
+    /// Number of commands of the source in it.
     source_commands: u64,
-    /// Up to where it leads.
+    /// The source's position after it.
     to: Option<Position>,
-    /// Bytes and commands before the source's transaction that was begun last.
+    /// Bytes and commands before the transaction of the source that began last.
     before_unit: (usize, usize),
 }
 
@@ -78,9 +79,9 @@ pub struct Follower<'f, F: ?Sized> {
     pub checkpoint: &'f Checkpoint,
     pub target: &'f mut Conn,
     pub owned: bool,
-    /// Up to where commands were read.
+    /// Position up to which commands were read.
     pub position: Position,
-    /// Up to where the target has them, for acknowledgements.
+    /// Offset up to which the target has them, for acknowledgements.
     pub applied: Arc<AtomicU64>,
     pub stats: &'f Arc<Stats>,
     pub stop: &'f Stop,
@@ -90,7 +91,7 @@ pub struct Follower<'f, F: ?Sized> {
     done: u64,
     parser: Parser,
     in_unit: bool,
-    /// What to do before anything else: keys to remove in these DBs.
+    /// DBs whose copied keys are to be deleted before anything else.
     clear: Option<Vec<u64>>,
     /// When the marker was set.
     marked: Instant,
@@ -108,12 +109,12 @@ pub struct Following<'f> {
     pub pipeline: u32,
     /// Which DBs the target has.
     pub dbs: Dbs,
-    /// What ends before this position is at the target; 0: nothing.
+    /// Commands that end before this position are at the target already; 0: none.
     pub done: u64,
 }
 
 impl<'f, F: Feed + ?Sized> Follower<'f, F> {
-    /// A follower that goes on from a position which the marker has.
+    /// A follower that continues from the marker's position.
     pub fn new(
         following: Following<'f>,
         feed: &'f mut F,
@@ -142,8 +143,8 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
         }
     }
 
-    /// Follows until `is_done` says so, which is asked how far the target is. The
-    /// position is then what the target has.
+    /// Follows until `is_done`, called with the target's position, returns true. Then
+    /// `position` is the target's.
     pub fn run(&mut self, mut is_done: impl FnMut(&Position) -> Result<bool>) -> Result<End> {
         let mut under_way: Option<Batch> = None;
         loop {
@@ -154,7 +155,8 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
             };
             if let Some(sent) = under_way.take() {
                 let has = self.finish(sent)?;
-                // A source that is written to all the time must not keep the tool from its end.
+                // `is_done` is asked after each transaction: under constant writes the
+                // stream never pauses.
                 if let Some(has) = has
                     && is_done(&has)?
                 {
@@ -167,7 +169,7 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
                 under_way = Some(batch);
                 continue;
             }
-            // The target has all that was read.
+            // The target has everything that was read.
             self.applied.store(self.position.next, Ordering::Release);
             self.renew()?;
             if let Some(dbs) = self.clear.take() {
@@ -186,7 +188,7 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
         }
     }
 
-    /// Takes what has come, up to the bounds of a transaction.
+    /// Collects what has arrived, up to the limits of a transaction.
     fn read_batch(&mut self) -> Result<Batch> {
         let mut batch = Batch::default();
         let limits = Limits {
@@ -200,7 +202,7 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
             if is_full && !(self.in_unit && batch.bytes.len() < MAX_UNIT_BYTES) {
                 break;
             }
-            // A source that is idle may send empty lines, which do not count.
+            // An idle source sends newlines, which do not count as offset.
             if self.feed.waiting().first() == Some(&b'\n') {
                 self.feed.consume(1);
                 continue;
@@ -215,10 +217,10 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
                     batch.to = Some(self.position.clone());
                 }
                 Ok(Parsed::Incomplete) if self.in_unit && !self.stop.is_wanted() => {
-                    // The rest of a transaction is on its way, unless it was never
-                    // written.
+                    // The rest of a transaction follows, unless the source never wrote
+                    // it.
                     if !self.fill()? {
-                        log::warn!("a transaction without an end was left out");
+                        log::warn!("an incomplete transaction at the end was left out");
                         let (bytes, commands) = batch.before_unit;
                         batch.bytes.truncate(bytes);
                         batch.commands = commands;
@@ -238,8 +240,8 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
         Ok(batch)
     }
 
-    /// Takes one command, which is the next `len` bytes.
-    fn take(&mut self, batch: &mut Batch, len: usize, now_ms: u64) -> Result<()> {
+    /// Translates one command, which is the next `len` bytes.
+    fn take(&mut self, batch: &mut Batch, len: usize, now_ms: UnixMs) -> Result<()> {
         let bytes = self.feed.waiting().get(..len).unwrap_or_default();
         let args: SmallVec<[&[u8]; 8]> = self.parser.args_of(bytes).collect();
         let Some(name) = args.first() else {
@@ -289,7 +291,7 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
             }
             Rewritten::Clear(dbs) => self.clear = Some(dbs),
             Rewritten::Swap(a, b) => {
-                // The marker stays where it is looked for.
+                // The marker must stay in its DB, so it is deleted before the swap.
                 batch.select(self.checkpoint.home);
                 batch.push(&[b"DEL".as_slice(), &self.checkpoint.key]);
                 batch.push(&["SWAPDB", &a.to_string(), &b.to_string()]);
@@ -306,7 +308,7 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
         }
     }
 
-    /// Waits a moment for more of the stream; false at its end.
+    /// Waits briefly for more of the stream; false at its end.
     fn fill(&mut self) -> Result<bool> {
         let is_more = self.feed.fill()?;
         if let Some(id) = self.feed.new_id() {
@@ -315,7 +317,7 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
         Ok(is_more)
     }
 
-    /// Keeps the marker from expiring while nothing happens.
+    /// Renews the marker while the stream is idle.
     fn renew(&mut self) -> Result<()> {
         if self.marked.elapsed() < MARKER_RENEWAL {
             return Ok(());
@@ -353,14 +355,15 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
         Ok(())
     }
 
-    /// Reads the replies to a transaction; returns up to where the target is then.
+    /// Reads the replies to a transaction; returns the target's position after it.
     fn finish(&mut self, mut batch: Batch) -> Result<Option<Position>> {
         loop {
             let refusals = self.replies(&batch)?;
             if refusals.is_empty() {
                 break;
             }
-            // Nothing of it was run: once more, without what was refused.
+            // EXEC ran nothing: the transaction is repeated without the refused
+            // commands.
             batch = without(&batch, &refusals);
             self.send(&batch)?;
         }
@@ -374,12 +377,13 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
         Ok(batch.to)
     }
 
-    /// Which commands the target refused so that it ran none of the others.
+    /// The numbers of the commands that the target refused to queue; then it has run
+    /// none.
     fn replies(&mut self, batch: &Batch) -> Result<Vec<usize>> {
         if let Value::Error(error) = self.target.reply()? {
             return Err(Error::Refused(format!("the target refused MULTI: {error}")));
         }
-        // With the SELECT and the SET at the end.
+        // Plus the SELECT and the SET of the marker at the end.
         let queued = batch.commands + 2;
         let (mut read, mut refusals) = (0, Vec::new());
         while read < queued {
@@ -419,15 +423,15 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
         Ok(Vec::new())
     }
 
-    /// The target refused the nth command. A SELECT ends the following in any case: the
-    /// commands behind it are for another DB than the one before.
+    /// Handles an error for the nth command. A refused SELECT always ends the tool: the
+    /// commands after it would run in the previous DB.
     fn refused(&self, batch: &Batch, n: usize, error: String, is_partial: bool) -> Result<()> {
         let command = nth_command(&batch.bytes, n);
         let keep_going = self.keep_going && !command.starts_with("\"SELECT ");
         refused(command, error, is_partial, keep_going, self.stats)
     }
 
-    /// Removes all keys that were copied; may be repeated.
+    /// Removes all copied keys; idempotent.
     fn clear_keys(&mut self, dbs: &[u64]) -> Result<()> {
         let mapping = &self.rewriter.mapping;
         let some = (!dbs.is_empty()).then_some(dbs);

@@ -1,4 +1,4 @@
-//! A migration from start to end, over broken connections.
+//! A migration from start to end, with reconnects.
 
 use super::aof::{self, AofFeed};
 use super::checkpoint::{Checkpoint, Copied, Progress, Stage};
@@ -25,8 +25,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often the source is asked how far it is.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the source's offset is polled.
+const POLL_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs a tool.
 pub fn run(tool: Tool, options: Options, stop: Stop) -> Result<ExitCode> {
@@ -60,7 +60,7 @@ pub fn run(tool: Tool, options: Options, stop: Stop) -> Result<ExitCode> {
     let is_copying = options.exit_when_synced || !options.verify;
     if is_copying {
         checkpoint.lock()?;
-        look_ahead(&options, &rewriter, &stop, &mut target)?;
+        check_before_copy(&options, &rewriter, &stop, &mut target)?;
         let end = match options.scan {
             true => scan(&options, &rewriter, &checkpoint, &stop, target),
             false => Job::new(&options, &rewriter, &checkpoint, &stop).migrate(target),
@@ -91,15 +91,15 @@ pub fn run(tool: Tool, options: Options, stop: Stop) -> Result<ExitCode> {
     })
 }
 
-/// Ends the tool before it begins if it would end in the middle.
-fn look_ahead(
+/// Ends the tool before the copy begins if the copy could not be completed.
+fn check_before_copy(
     options: &Options,
     rewriter: &Rewriter,
     stop: &Stop,
     target: &mut Conn,
 ) -> Result<()> {
     if options.is_offline() {
-        // Only once it is known that there is something to copy.
+        // Files are checked later, once it is known that there is something to copy.
         return Ok(());
     }
     let mut source = Conn::new(&options.source(), stop)?;
@@ -113,7 +113,7 @@ fn look_ahead(
     Ok(())
 }
 
-/// Copies without a data set and a stream of commands.
+/// Copies with SCAN, from a source without PSYNC.
 fn scan(
     options: &Options,
     rewriter: &Rewriter,
@@ -124,8 +124,8 @@ fn scan(
     let mut scan = Scan::new(options, rewriter, checkpoint, stop);
     let end = scan.run(target)?;
     checkpoint.end(&options.target(), stop, scan.rest().as_ref())?;
-    log::info!("the target has all keys that the source told of");
-    scan.say_limits();
+    log::info!("the target has all keys that the source reported");
+    scan.log_limits();
     Ok(end)
 }
 
@@ -135,17 +135,17 @@ struct Job<'j> {
     checkpoint: &'j Checkpoint,
     stop: &'j Stop,
     stats: Arc<Stats>,
-    /// Where what is copied comes from.
+    /// The kind of the source.
     link: Link,
-    /// What has come of the source, if there is a place for it.
+    /// Files for what the source sends, with `--resume`.
     spool: Option<Spool>,
-    /// What goes on receiving while the target is away.
+    /// Continues to receive while the target is away.
     receiver: Option<Receiver>,
     owned: bool,
-    /// Whether a part of what is copied is at the target.
+    /// Whether the target already has a part of the data set.
     is_continued: bool,
-    /// The connection that the stream is written over, and to which run of the
-    /// target: one that broke here may still be alive there.
+    /// Id of the connection that carries the stream, and the target's run id: a
+    /// connection that broke on this side may still be open at the target.
     client: Option<i64>,
     run_id: Option<String>,
 }
@@ -180,7 +180,7 @@ impl<'j> Job<'j> {
         }
     }
 
-    /// Copies and follows until the end, whatever breaks meanwhile.
+    /// Copies and follows until the end; reconnects after passing errors.
     fn migrate(&mut self, target: Conn) -> Result<End> {
         let mut target = Some(target);
         let mut is_first = true;
@@ -188,7 +188,7 @@ impl<'j> Job<'j> {
             let done = self.attempt(target.take(), is_first);
             let error = match done {
                 Ok((end, position)) => {
-                    self.part(end, &position)?;
+                    self.finish(end, &position)?;
                     return Ok(end);
                 }
                 Err(error) => error,
@@ -202,8 +202,8 @@ impl<'j> Job<'j> {
                 is_partial: true, ..
             } = &error
             {
-                // What else was in the transaction has been run: only another
-                // copy helps.
+                // Other commands of the transaction were run, so only another copy
+                // restores consistency.
                 let progress = self.progress(Stage::Copying(None));
                 let set = Conn::new(&self.options.target(), self.stop)
                     .and_then(|mut target| self.checkpoint.set_marker(&mut target, &progress));
@@ -220,8 +220,8 @@ impl<'j> Job<'j> {
         }
     }
 
-    /// Ends in peace: the file knows what the marker knew.
-    fn part(&self, end: End, position: &Option<Position>) -> Result<()> {
+    /// Ends with success: the marker's progress moves to the file.
+    fn finish(&self, end: End, position: &Option<Position>) -> Result<()> {
         if let Some(spool) = &self.spool
             && end != End::Stopped
         {
@@ -248,8 +248,8 @@ impl<'j> Job<'j> {
         }
     }
 
-    /// Does it all over one set of connections; returns up to where the target has
-    /// the stream, if there is one.
+    /// One attempt over one set of connections; returns the target's position in the
+    /// stream, if there is a stream.
     fn attempt(&mut self, target: Option<Conn>, is_first: bool) -> Result<(End, Option<Position>)> {
         let mut target = match target {
             Some(target) => target,
@@ -259,7 +259,8 @@ impl<'j> Job<'j> {
         if let Some(client) = self.client.take()
             && self.run_id == run_id
         {
-            // Nothing that is still on its way there may come after this.
+            // Commands that the old connection still holds must not run after this
+            // point.
             let kill = target.ask(&["CLIENT", "KILL", "ID", &client.to_string()]);
             log::debug!("the old connection: {kill:?}");
         }
@@ -298,7 +299,7 @@ impl<'j> Job<'j> {
         }
         log::info!("following from offset {}", start.next - 1);
         self.stats.set_phase(Phase::Following);
-        // Redis has it since 5.0.
+        // CLIENT ID exists since Redis 5.0.
         let client = target.ask_maybe(&["CLIENT", "ID"])?;
         self.client = client.and_then(|id| id.as_i64());
         let mut watch = Watch::new(self.options, self.stop, &self.stats);
@@ -310,15 +311,14 @@ impl<'j> Job<'j> {
         Ok((end, Some(position)))
     }
 
-    /// Goes on with what the spool holds, if that is what comes next for the
-    /// target.
+    /// Continues from the spool, if the spool holds what the target needs next.
     fn resume(
         &mut self,
         target: &mut Conn,
         known: Option<&Progress>,
         link: &Link,
     ) -> Result<Option<(Box<dyn Feed>, Position)>> {
-        let kept = self.receiver.take().filter(Receiver::goes_on);
+        let kept = self.receiver.take().filter(Receiver::is_running);
         let (Some(spool), Some(known)) = (self.spool.clone(), known) else {
             return Ok(None);
         };
@@ -345,7 +345,7 @@ impl<'j> Job<'j> {
         Ok(Some((Box::new(feed), start)))
     }
 
-    /// Goes on where the target is, or copies all that the source has.
+    /// Continues from the target's position, or copies the whole data set.
     fn begin(
         &mut self,
         target: &mut Conn,
@@ -380,7 +380,7 @@ impl<'j> Job<'j> {
             return Ok((Box::new(receiver.feed(start.next)?), start));
         }
         let acknowledging = stream.acknowledge(link.applied.clone())?;
-        // Whatever the file says of itself, what comes after it is no part of it.
+        // The length limits the file whatever its own end mark says.
         let length = match transfer {
             Transfer::Length(length) => length,
             Transfer::Mark(_) => u64::MAX,
@@ -388,14 +388,14 @@ impl<'j> Job<'j> {
         let (file, read) = self.copy(stream.take(length), Oldest::Kept, 0, |_| Ok(()))?;
         let mut stream = file.into_inner();
         stream.end_transfer(transfer, read)?;
-        // The source may be waiting for it.
+        // The source may wait for an acknowledgement.
         acknowledging.now();
-        self.say_copied();
+        self.log_copied();
         Ok((Box::new(Acknowledged::new(stream, acknowledging)), start))
     }
 
-    /// Copies the data set that is received, from that byte on. If the target
-    /// breaks, the source need not hear of it.
+    /// Copies the received data set from that byte on. If the target fails, the receiver
+    /// is kept and the source does not notice.
     fn load(&mut self, target: &mut Conn, receiver: Receiver, from: u64) -> Result<Receiver> {
         match self.load_from(target, &receiver, from) {
             Ok(()) => Ok(receiver),
@@ -413,11 +413,11 @@ impl<'j> Job<'j> {
         });
         let read = match copied {
             Ok((_, read)) => read,
-            // Why there is no more to read, the receiver knows.
+            // The receiver has the reason why no more can be read.
             Err(error) => return Err(receiver.failure().unwrap_or(error)),
         };
         receiver.check_rdb(read)?;
-        self.say_copied();
+        self.log_copied();
         Ok(())
     }
 
@@ -428,7 +428,7 @@ impl<'j> Job<'j> {
         self.checkpoint.set_marker(target, &progress)
     }
 
-    fn say_copied(&self) {
+    fn log_copied(&self) {
         log::info!("copied {} keys", self.stats.keys.load(Ordering::Relaxed));
     }
 
@@ -447,7 +447,7 @@ impl<'j> Job<'j> {
         }
     }
 
-    /// Copies or replays files, or what the target does not have of them.
+    /// Copies or replays files, without the part that the target already has.
     fn replay(
         &mut self,
         mut target: Conn,
@@ -500,7 +500,7 @@ impl<'j> Job<'j> {
         }
     }
 
-    /// Makes the target ready for a copy, or for the rest of one.
+    /// Prepares the target for a copy, or for the rest of one.
     fn begin_copy(
         &mut self,
         target: &mut Conn,
@@ -532,7 +532,7 @@ impl<'j> Job<'j> {
             self.checkpoint.set_marker(target, &progress)?;
         } else if is_again {
             log::warn!(
-                "keys that were copied before and are gone from the source since will stay: the target had keys of its own at the beginning"
+                "keys that were copied before and have since been deleted at the source will stay: the target had keys of its own at the beginning"
             );
         }
         Ok(())
@@ -562,14 +562,14 @@ impl<'j> Job<'j> {
     }
 }
 
-/// Looks how far the source is.
+/// Polls the source's offset.
 struct Watch<'w> {
     options: &'w Options,
     stop: &'w Stop,
     stats: &'w Stats,
     conn: Option<Conn>,
-    looked: Option<Instant>,
-    /// What the source had logged when following began.
+    polled: Option<Instant>,
+    /// The source's offset when following began.
     goal: Option<u64>,
 }
 
@@ -580,23 +580,23 @@ impl<'w> Watch<'w> {
             stop,
             stats,
             conn: None,
-            looked: None,
+            polled: None,
             goal: None,
         }
     }
 
-    /// Whether the target has what it should have before the tool ends.
+    /// Whether the target has reached the goal, so that the tool may end.
     fn is_done(&mut self, position: &Position) -> Result<bool> {
         let applied = position.next - 1;
-        if self.looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY) {
-            self.looked = Some(Instant::now());
-            match self.look() {
+        if self.polled.is_none_or(|at| at.elapsed() >= POLL_EVERY) {
+            self.polled = Some(Instant::now());
+            match self.poll() {
                 Ok(offset) => {
                     self.goal.get_or_insert(offset);
                     let lag = offset.saturating_sub(applied);
                     self.stats.lag.store(lag, Ordering::Relaxed);
                 }
-                // The stream will tell if the source is gone.
+                // The stream reports it if the source is gone.
                 Err(error) => {
                     log::debug!("{error}");
                     self.conn = None;
@@ -607,7 +607,7 @@ impl<'w> Watch<'w> {
         Ok(is_synced && self.options.exit_when_synced)
     }
 
-    fn look(&mut self) -> Result<u64> {
+    fn poll(&mut self) -> Result<u64> {
         let conn = match &mut self.conn {
             Some(conn) => conn,
             None => self

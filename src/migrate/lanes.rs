@@ -1,5 +1,5 @@
-//! The connections that a copy is written over, each with a thread. What goes over
-//! one of them is run in order; between two of them there is no order.
+//! The connections over which a copy is written, each with a thread. Commands on one
+//! connection run in order; between connections there is no order.
 
 use super::Stop;
 use super::conn::{Conn, Dbs};
@@ -13,30 +13,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-/// Bytes of a batch, but for its last command.
+/// Bytes of a batch, not counting its last command.
 const BATCH_BYTES: usize = 128 << 10;
-/// Batches that wait for a connection.
+/// Batches queued for a connection.
 const WAITING_BATCHES: usize = 2;
 
-/// Where and how to write.
+/// Target, connections and limits of a copy.
 #[derive(Debug, Clone)]
 pub struct Route {
     /// The target.
     pub target: Endpoint,
-    /// What it can do.
+    /// Its abilities.
     pub abilities: Abilities,
-    /// Connections.
+    /// Number of connections.
     pub parallel: u16,
-    /// Commands of a batch.
+    /// Commands in a batch.
     pub pipeline: u32,
-    /// Of all connections together.
+    /// Limit for all connections together, in MB/s.
     pub mb_per_s: Option<f64>,
-    /// Whether refused commands are reported and no more.
+    /// Whether refused commands are only reported.
     pub keep_going: bool,
 }
 
 impl Route {
-    /// What these flags say, to a target that can do that.
+    /// The route that these flags describe.
     pub fn new(options: &Options, abilities: Abilities) -> Route {
         Route {
             target: options.target(),
@@ -50,22 +50,22 @@ impl Route {
 }
 
 struct Batch {
-    /// The target's DB that its commands are for.
+    /// The target's DB for these commands.
     db: Option<u64>,
     bytes: Vec<u8>,
     commands: usize,
-    /// All keys of the lane that end before this byte of the file are in this
-    /// batch or the ones before.
+    /// All keys of the lane that end before this byte of the file are in this batch or
+    /// earlier ones.
     to: u64,
-    /// Hears when all of it was answered.
+    /// Signalled when the whole batch is answered.
     done: Option<Sender<()>>,
 }
 
-/// What a lane's connection has answers to.
+/// What the target has answered on a lane's connection.
 #[derive(Default)]
 struct Answered {
     batches: AtomicU64,
-    /// [`Batch::to`] of the last one.
+    /// [`Batch::to`] of the last answered batch.
     to: AtomicU64,
 }
 
@@ -77,32 +77,32 @@ pub struct Lane {
     db: Option<u64>,
     batches: Option<Sender<Batch>>,
     thread: Option<JoinHandle<Result<()>>>,
-    /// Where the last key that it was given ends in the file.
+    /// Byte of the file at which the lane's last key ends.
     pub to: u64,
     sent: u64,
     answered: Arc<Answered>,
 }
 
 impl Lane {
-    /// What the thread failed with; the thread has ended.
+    /// The error of the thread, which has ended.
     fn failure(&mut self) -> Error {
         self.batches = None;
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(Err(error))) => error,
-            Some(Err(_)) => Error::Refused("a writing thread had panicked".into()),
+            Some(Err(_)) => Error::Refused("a writing thread panicked".into()),
             _ => Error::Stopped,
         }
     }
 
-    /// All keys of the lane that end before this byte of the file are at the
-    /// target; nothing if that is all it was given.
+    /// All keys of the lane that end before this byte of the file are at the target;
+    /// `None` if all keys of the lane are.
     pub fn answered(&self) -> Option<u64> {
         let is_all =
             self.maker.commands == 0 && self.answered.batches.load(Ordering::Acquire) == self.sent;
         (!is_all).then(|| self.answered.to.load(Ordering::Acquire))
     }
 
-    /// What follows is meant for this DB.
+    /// Later commands are for this DB.
     pub fn select(&mut self, db: u64) -> Result<()> {
         if self.db != Some(db) {
             self.flush()?;
@@ -111,7 +111,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Sends what waits within a value if it is as long as a batch.
+    /// Sends pending commands in the middle of a value, if they fill a batch.
     pub fn flush_long(&mut self) -> Result<()> {
         match self.maker.out.len() >= BATCH_BYTES {
             true => self.flush(),
@@ -119,7 +119,7 @@ impl Lane {
         }
     }
 
-    /// Sends what waits if it is a batch.
+    /// Sends pending commands if they fill a batch.
     pub fn flush_full(&mut self) -> Result<()> {
         match self.maker.commands >= self.pipeline {
             true => self.flush(),
@@ -127,7 +127,7 @@ impl Lane {
         }
     }
 
-    /// Sends what waits.
+    /// Sends pending commands.
     pub fn flush(&mut self) -> Result<()> {
         if self.maker.commands == 0 {
             return Ok(());
@@ -151,7 +151,7 @@ impl Lane {
         }
     }
 
-    /// Waits until everything was answered.
+    /// Waits until all commands are answered.
     pub fn drain(&mut self) -> Result<()> {
         self.flush()?;
         let (done, answered) = bounded(1);
@@ -165,7 +165,7 @@ impl Lane {
         answered.recv().map_err(|_| self.failure())
     }
 
-    /// Sends what waits; there is no more.
+    /// Sends pending commands and closes the queue.
     pub fn finish(&mut self) -> Result<()> {
         self.flush()?;
         self.batches = None;
@@ -176,17 +176,17 @@ impl Lane {
     pub fn join(&mut self) -> Result<()> {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(done)) => done,
-            _ => Err(Error::Refused("a writing thread had panicked".into())),
+            _ => Err(Error::Refused("a writing thread panicked".into())),
         }
     }
 }
 
-/// Nothing that a lane has under way comes after what is done next.
+/// Waits for the thread, so that no command of the lane runs after what follows.
 impl Drop for Lane {
     fn drop(&mut self) {
         self.batches = None;
         if let Some(thread) = self.thread.take() {
-            // Why it failed does not matter any more.
+            // Its error does not matter any more.
             let _ = thread.join();
         }
     }
@@ -221,9 +221,9 @@ fn lane(n: u16, route: &Route, stop: &Stop, stats: &Arc<Stats>) -> Result<Lane> 
     })
 }
 
-/// Sends one batch while the replies to the one before are under way. A batch for
-/// another DB is sent after the target has answered SELECT: behind one that failed, its
-/// commands would be run in the DB before.
+/// Sends one batch while the replies to the previous one are outstanding. A batch for
+/// another DB is sent after the target has answered SELECT: after a failed SELECT the
+/// commands would run in the previous DB.
 fn write(
     conn: &mut Conn,
     batches: &Receiver<Batch>,
@@ -237,14 +237,14 @@ fn write(
         answered.to.store(batch.to, Ordering::Release);
         answered.batches.fetch_add(1, Ordering::AcqRel);
         if let Some(done) = batch.done {
-            // The client that waited for it may have gone.
+            // The receiver may be gone.
             let _ = done.send(());
         }
         Ok(())
     };
     loop {
         let next = match under_way {
-            // Replies that nobody waits for yet are read when there is time.
+            // Outstanding replies are read when there is nothing to send.
             Some(_) => batches.try_recv().ok(),
             None => match batches.recv() {
                 Ok(batch) => Some(batch),
@@ -287,7 +287,7 @@ fn read_replies(conn: &mut Conn, batch: &Batch, keep_going: bool, stats: &Stats)
     Ok(())
 }
 
-/// A command that the target refused: the end of everything, or a report.
+/// Handles a refused command: an error, or a report with `keep_going`.
 pub fn refused(
     command: String,
     error: String,
@@ -308,7 +308,7 @@ pub fn refused(
     Ok(())
 }
 
-/// Whether the target does not have a DB: then that is a refused command.
+/// Whether the target lacks a DB; handled like a refused command.
 pub fn is_refused(dbs: &mut Dbs, db: u64, keep_going: bool, stats: &Stats) -> Result<bool> {
     let Some(error) = dbs.refusal(db)? else {
         return Ok(false);
@@ -318,7 +318,7 @@ pub fn is_refused(dbs: &mut Dbs, db: u64, keep_going: bool, stats: &Stats) -> Re
     Ok(true)
 }
 
-/// The nth command in these bytes, for a human.
+/// The nth command in these bytes, for display.
 pub fn nth_command(bytes: &[u8], n: usize) -> String {
     let limits = Limits {
         max_bulk_len: usize::MAX,
@@ -349,24 +349,24 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
-    /// A target that had the DB when it was asked for it over another connection, and
-    /// refuses it over this one: no server does that at will.
+    /// A target that accepts SELECT of a DB on one connection and refuses it on another.
+    /// No real server does this on demand.
     #[test]
     fn commands_for_a_db_are_sent_when_the_target_has_selected_it() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let target = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let (mut heard, mut buffer) = (Vec::new(), [0; 4096]);
+            let (mut received, mut buffer) = (Vec::new(), [0; 4096]);
             while let Ok(n @ 1..) = stream.read(&mut buffer) {
-                heard.extend_from_slice(&buffer[..n]);
+                received.extend_from_slice(&buffer[..n]);
                 let answer: &[u8] = match buffer[..n].windows(6).any(|word| word == b"SELECT") {
                     true => b"-ERR not now\r\n",
                     false => b"+PONG\r\n",
                 };
                 stream.write_all(answer).unwrap();
             }
-            String::from_utf8(heard).unwrap()
+            String::from_utf8(received).unwrap()
         });
         let endpoint = Endpoint {
             role: "target",
@@ -397,10 +397,10 @@ mod tests {
         let failed = lane.finish().and_then(|()| lane.join()).unwrap_err();
         assert!(failed.to_string().contains("not now"), "{failed}");
         drop(lanes);
-        let heard = target.join().unwrap();
+        let received = target.join().unwrap();
         assert!(
-            heard.contains("SELECT") && !heard.contains("SET\r\n"),
-            "{heard}"
+            received.contains("SELECT") && !received.contains("SET\r\n"),
+            "{received}"
         );
     }
 }

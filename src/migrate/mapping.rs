@@ -4,23 +4,23 @@ use super::options::{Dbs, Options, Rename};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// What all markers begin with.
+/// Prefix of all markers.
 pub const MARKER_PREFIX: &[u8] = b"kedis:migration:";
 
 /// Which DBs and keys are copied, and under which names.
 #[derive(Debug, Clone)]
 pub struct Mapping {
-    /// Where each DB goes; `None`: all, to those of the same numbers.
+    /// The target of each DB; `None`: all DBs, each to the same number.
     dbs: Option<BTreeMap<u64, u64>>,
     prefix: Vec<u8>,
     rename: Option<Rename>,
 }
 
 impl Mapping {
-    /// What the flags say.
+    /// The mapping that the flags describe.
     ///
     /// # Errors
-    /// They make no sense together.
+    /// The flags contradict each other.
     pub fn new(options: &Options) -> Result<Mapping, String> {
         let dbs: Option<BTreeMap<u64, u64>> = match (&options.src_db, &options.dst_db) {
             (Dbs::All, Dbs::All) => None,
@@ -48,7 +48,7 @@ impl Mapping {
         })
     }
 
-    /// Where a DB goes; nothing if it is not copied.
+    /// The target of a DB; `None` if the DB is not copied.
     pub fn db(&self, db: u64) -> Option<u64> {
         match &self.dbs {
             None => Some(db),
@@ -56,7 +56,7 @@ impl Mapping {
         }
     }
 
-    /// The DBs that are copied and where they go; nothing if it is all.
+    /// The copied DBs and their targets; `None` if all are copied.
     pub fn dbs(&self) -> Option<&BTreeMap<u64, u64>> {
         self.dbs.as_ref()
     }
@@ -67,7 +67,7 @@ impl Mapping {
         targets.min().unwrap_or(0)
     }
 
-    /// What a key is called at the target; nothing if it is not copied.
+    /// The key's name at the target; `None` if it is not copied.
     pub fn key<'k>(&self, key: &'k [u8]) -> Option<Cow<'k, [u8]>> {
         if !key.starts_with(&self.prefix) || key.starts_with(MARKER_PREFIX) {
             return None;
@@ -80,7 +80,8 @@ impl Mapping {
         Some(key.into())
     }
 
-    /// Whether a key keeps its name, and another one may get the same.
+    /// Whether a key keeps its name although `--rename-prefix` may give another key the
+    /// same.
     pub fn is_ambiguous(&self, key: &[u8]) -> bool {
         self.rename.as_ref().is_some_and(|rename| {
             !key.starts_with(&rename.old)
@@ -92,8 +93,8 @@ impl Mapping {
         })
     }
 
-    /// The key at the source whose name at the target this would be; nothing if it
-    /// is none that is copied.
+    /// The key at the source with this name at the target; `None` if no copied key has
+    /// it.
     pub fn source_key(&self, name: &[u8]) -> Option<Vec<u8>> {
         let renamed = self.rename.as_ref().and_then(|rename| {
             let rest = name.strip_prefix(rename.new.as_slice())?;
@@ -104,28 +105,27 @@ impl Mapping {
         candidates.find(|key| self.key(key).is_some_and(|to| to == name))
     }
 
-    /// Whether all keys of a DB that is copied are, under their own names.
+    /// Whether all keys of a copied DB are copied, under their own names.
     pub fn is_whole(&self) -> bool {
         self.prefix.is_empty() && self.rename.is_none()
     }
 
-    /// Whether all keys of a DB that is copied are.
+    /// Whether all keys of a copied DB are copied.
     pub fn has_all_keys(&self) -> bool {
         self.prefix.is_empty()
     }
 
-    /// What keys at the source begin with.
+    /// Prefix of the copied keys at the source.
     pub fn prefix(&self) -> &[u8] {
         &self.prefix
     }
 
-    /// Beginnings of keys at the target such that all that are copied have one of
-    /// them.
+    /// Prefixes of which each copied key has one at the target.
     pub fn target_prefixes(&self) -> Vec<Vec<u8>> {
         let Some(Rename { old, new }) = &self.rename else {
             return vec![self.prefix.clone()];
         };
-        // What begins with the prefix and not with OLD keeps its name.
+        // Keys with the prefix but without OLD keep their names.
         match self.prefix.strip_prefix(old.as_slice()) {
             Some(rest) => vec![[new.as_slice(), rest].concat()],
             None if old.starts_with(&self.prefix) => vec![self.prefix.clone(), new.clone()],
@@ -133,7 +133,7 @@ impl Mapping {
         }
     }
 
-    /// All of it in one line, to be compared.
+    /// The whole mapping in one line, for comparison.
     pub fn describe(&self) -> String {
         let dbs = match &self.dbs {
             None => "all".to_owned(),
@@ -158,7 +158,7 @@ impl Mapping {
     }
 }
 
-/// A pattern of SCAN for keys that begin with this.
+/// The MATCH pattern for keys with this prefix.
 pub fn pattern(prefix: &[u8]) -> Vec<u8> {
     let mut pattern = Vec::with_capacity(prefix.len() + 1);
     for byte in prefix {

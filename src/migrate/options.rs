@@ -4,7 +4,7 @@ use clap::Parser;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What a tool is told to do.
+/// Options of a tool.
 #[derive(Debug, Clone, Parser)]
 #[command(version, disable_version_flag = true)]
 pub struct Options {
@@ -131,12 +131,12 @@ pub struct Options {
 }
 
 impl Options {
-    /// Whether the source is files.
+    /// Whether the source is a file.
     pub fn is_offline(&self) -> bool {
         self.rdb_file.is_some() || self.aof_file.is_some()
     }
 
-    /// The source, with who we are there.
+    /// The source, with its credentials.
     pub fn source(&self) -> Endpoint {
         Endpoint {
             role: "source",
@@ -146,7 +146,7 @@ impl Options {
         }
     }
 
-    /// The target, with who we are there.
+    /// The target, with its credentials.
     pub fn target(&self) -> Endpoint {
         Endpoint {
             role: "target",
@@ -157,7 +157,7 @@ impl Options {
     }
 }
 
-/// A server, and who we are there.
+/// A server with credentials.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     /// `source` or `target`.
@@ -213,12 +213,12 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// All DBs, or some.
+/// All DBs, or a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Dbs {
     /// `-1`.
     All,
-    /// These, at least one.
+    /// These; never empty.
     Some(Vec<u64>),
 }
 
@@ -237,12 +237,12 @@ impl FromStr for Dbs {
     }
 }
 
-/// What keys' names become.
+/// A replacement of a prefix of key names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rename {
-    /// What they begin with at the source.
+    /// Prefix at the source.
     pub old: Vec<u8>,
-    /// And at the target.
+    /// Prefix at the target.
     pub new: Vec<u8>,
 }
 

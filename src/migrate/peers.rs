@@ -1,4 +1,4 @@
-//! What the two servers are, what they can do, and which keys they have.
+//! Kind and abilities of the two servers, and their keys.
 
 use super::Server;
 use super::Stop;
@@ -10,10 +10,10 @@ use super::options::Endpoint;
 use crate::base::num;
 use crate::resp::Value;
 
-/// Keys that one step of a scan looks for.
+/// COUNT of one SCAN step.
 const SCAN_COUNT: &str = "1000";
 
-/// What a server says of itself, if it is of that kind.
+/// INFO of a server, if it is of the wanted kind.
 pub fn check_server(conn: &mut Conn, endpoint: &Endpoint, wanted: Server) -> Result<Info> {
     let about = conn.info("all")?;
     let kind = match (about.get("kedis_version"), about.get("redis_version")) {
@@ -33,7 +33,7 @@ pub fn check_server(conn: &mut Conn, endpoint: &Endpoint, wanted: Server) -> Res
     }
 }
 
-/// What a target can do.
+/// Abilities of a target.
 pub fn abilities(target: &mut Conn, about: &Info) -> Result<Abilities> {
     let version = about.get("redis_version").unwrap_or_default();
     let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
@@ -45,26 +45,26 @@ pub fn abilities(target: &mut Conn, about: &Info) -> Result<Abilities> {
     })
 }
 
-/// Whether a server has a command; one that does not tell has not.
+/// Whether a server has a command; false if it refuses COMMAND INFO.
 pub fn has_command(conn: &mut Conn, name: &str) -> Result<bool> {
     let info = conn.ask_maybe(&["COMMAND", "INFO", name])?;
     let info = info.as_ref().and_then(Value::as_slice);
     Ok(info.is_some_and(|info| !matches!(info, [Value::Null] | [])))
 }
 
-/// What INFO says of a DB.
+/// A DB in INFO.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Keyspace {
     /// The DB.
     pub db: u64,
-    /// Its keys.
+    /// Number of keys.
     pub keys: u64,
-    /// Its hashes of which fields have times of their own.
+    /// Hashes with field expiry.
     pub timed_hashes: u64,
 }
 
 impl Keyspace {
-    /// Such a line: `db0:keys=1,expires=0,avg_ttl=0,subexpiry=0`.
+    /// Parses a line such as `db0:keys=1,expires=0,avg_ttl=0,subexpiry=0`.
     fn parse(line: &str) -> Option<Keyspace> {
         let (db, figures) = line.strip_prefix("db")?.split_once(':')?;
         let figure = |names: &[&str]| {
@@ -75,7 +75,7 @@ impl Keyspace {
         Some(Keyspace {
             db: num::parse_u64(db.as_bytes())?,
             keys: figure(&["keys"])?,
-            // In the words of Redis, and of Valkey.
+            // The names in Redis and in Valkey.
             timed_hashes: figure(&["subexpiry", "keys_with_volatile_items"]).unwrap_or(0),
         })
     }
@@ -87,8 +87,8 @@ pub fn keyspaces(conn: &mut Conn) -> Result<Vec<Keyspace>> {
     Ok(info.lines().filter_map(Keyspace::parse).collect())
 }
 
-/// Calls `each` with the keys of a DB that begin with `prefix`, some at a time,
-/// until it says false. The connection's DB is that one then.
+/// Calls `each` with the keys of a DB that begin with `prefix`, a few at a time, until
+/// it returns false. Leaves the connection in any DB.
 pub fn scan(
     conn: &mut Conn,
     db: u64,
@@ -99,7 +99,7 @@ pub fn scan(
     let mut cursor = 0;
     loop {
         stop.check()?;
-        // What was done with the keys before may have left another DB.
+        // `each` may have selected another DB.
         conn.ask(&["SELECT", &db.to_string()])?;
         let (next, keys) = scan_step(conn, cursor, prefix)?;
         cursor = next;
@@ -109,10 +109,10 @@ pub fn scan(
     }
 }
 
-/// One step of a scan of the connection's DB: the next cursor, and the keys that
-/// begin with `prefix`.
+/// One SCAN step in the connection's DB: the next cursor, and the keys that begin with
+/// `prefix`.
 pub fn scan_step(conn: &mut Conn, cursor: u64, prefix: &[u8]) -> Result<(u64, Vec<Vec<u8>>)> {
-    let malformed = || Error::Refused("SCAN was answered with something else".into());
+    let malformed = || Error::Refused("unexpected reply to SCAN".into());
     let (cursor, matching) = (cursor.to_string(), pattern(prefix));
     let args: [&[u8]; 6] = [
         b"SCAN",
@@ -137,7 +137,7 @@ pub fn scan_step(conn: &mut Conn, cursor: u64, prefix: &[u8]) -> Result<(u64, Ve
     Ok((next.ok_or_else(malformed)?, keys))
 }
 
-/// Whether a target has no key that a copy could bring.
+/// Whether the target has no key that a copy could write.
 pub fn is_free(target: &mut Conn, mapping: &Mapping, stop: &Stop) -> Result<bool> {
     for db in target_dbs(target, mapping)? {
         for prefix in mapping.target_prefixes() {
@@ -154,7 +154,7 @@ pub fn is_free(target: &mut Conn, mapping: &Mapping, stop: &Stop) -> Result<bool
     Ok(true)
 }
 
-/// The DBs of the target that hold what is copied.
+/// The DBs of the target to which keys are copied.
 fn target_dbs(target: &mut Conn, mapping: &Mapping) -> Result<Vec<u64>> {
     match mapping.dbs() {
         Some(dbs) => Ok(dbs.values().copied().collect()),
@@ -162,8 +162,8 @@ fn target_dbs(target: &mut Conn, mapping: &Mapping) -> Result<Vec<u64>> {
     }
 }
 
-/// Removes all keys from the target that the copy could have brought, in these
-/// DBs or in all.
+/// Removes all keys from the target that the copy could have written, in these DBs or in
+/// all.
 pub fn clear_keys(
     target: &mut Conn,
     mapping: &Mapping,

@@ -1,19 +1,20 @@
-//! Large values are asked for in pieces.
+//! Sizes of the pieces in which large values are read.
 
 use super::error::Error;
 use crate::resp::Value;
 
-/// Elements that a piece of a collection has at the most.
+/// Most elements in a piece of a collection.
 const PIECE_ELEMENTS: i64 = 1000;
-/// Bytes that a piece of a value has, about.
+/// Approximate bytes of a piece.
 pub const PIECE_BYTES: i64 = 1 << 20;
 
-/// A server that answered something else than it should.
-pub fn odd(what: &str) -> Error {
-    Error::Refused(format!("{what} was answered with something else"))
+/// The error for a reply of an unexpected type.
+pub fn unexpected_reply(what: &str) -> Error {
+    Error::Refused(format!("unexpected reply to {what}"))
 }
 
-/// How much of a collection to ask for at once: elements may be long.
+/// Size of the next piece of a collection. Elements may be long, so the first piece is
+/// small.
 pub struct Piece {
     /// Elements.
     pub elements: i64,
@@ -26,7 +27,7 @@ impl Default for Piece {
 }
 
 impl Piece {
-    /// The next piece has about [`PIECE_BYTES`] if its elements are like those of
+    /// Sizes the next piece to about [`PIECE_BYTES`], assuming elements like those of
     /// this one.
     pub fn adapt(&mut self, items: &[Value]) {
         let bytes = items.iter().map(bytes_of).sum::<usize>().max(1) as i64;
@@ -35,7 +36,7 @@ impl Piece {
     }
 }
 
-/// Bytes of all texts of a reply.
+/// Total bytes of the strings in a reply.
 fn bytes_of(value: &Value) -> usize {
     match value {
         Value::Array(values) => values.iter().map(bytes_of).sum(),

@@ -1,4 +1,5 @@
-//! Shows figures: a bar on a terminal, lines elsewhere, JSON for machines.
+//! Display of figures: a bar on a terminal, log lines elsewhere, JSON in the metrics
+//! file.
 
 use super::error::{Error, Result};
 use super::stats::{Phase, Stats};
@@ -13,14 +14,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often the bar moves.
+/// How often the bar is drawn.
 const DRAW_EVERY: Duration = Duration::from_millis(200);
-/// How often figures go to the metrics.
+/// How often figures are appended to the metrics file.
 const METRICS_EVERY: Duration = Duration::from_secs(1);
-/// How often a line is written where no bar can be.
+/// How often a line is logged where no bar can be drawn.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// The thread that reports; ends when it is told to or dropped.
+/// The reporting thread; ends with [`Reporter::end`] or when dropped.
 pub struct Reporter {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -68,7 +69,7 @@ impl Reporter {
         })
     }
 
-    /// Shows the last figures and stops.
+    /// Shows the final figures and stops.
     pub fn end(self) {}
 }
 
@@ -86,7 +87,7 @@ fn bar() -> ProgressBar {
     ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
 }
 
-/// Whether nothing of the data set has come: the source may need long to begin.
+/// Whether nothing of the data set has arrived: the source may take long to begin.
 fn is_waiting(stats: &Stats) -> bool {
     let figures = [&stats.keys, &stats.left_out, &stats.keys_expected];
     figures
@@ -94,7 +95,7 @@ fn is_waiting(stats: &Stats) -> bool {
         .all(|figure| figure.load(Ordering::Relaxed) == 0)
 }
 
-/// What a bar looks like: there is one only while it is known how long it is.
+/// The bar's template. There is a bar only if the total is known.
 fn template(phase: Phase, expected: u64) -> &'static str {
     match phase {
         Phase::Copying | Phase::Comparing if expected > 0 => "{prefix} {wide_bar} {percent}% {msg}",
@@ -107,11 +108,11 @@ struct Report {
     metrics: Option<Box<dyn Write + Send>>,
     bar: Option<ProgressBar>,
     phase: Phase,
-    /// What the bar looks like.
+    /// The current template of the bar.
     template: &'static str,
-    /// Keys, commands and bytes out when rates were taken last.
+    /// Keys, commands and bytes out when the rates were last measured.
     before: (Instant, [u64; 3]),
-    /// Of those, a second.
+    /// Their rates per second.
     rates: [f64; 3],
     measured: Instant,
     lined: Instant,
@@ -179,7 +180,7 @@ impl Report {
                 load(&stats.lag)
             ),
         };
-        // A String takes whatever is written.
+        // Writing to a String cannot fail.
         let _ = write!(text, ", {:.1} MB/s", bytes / 1e6);
         let expected = load(&stats.keys_expected);
         let left = expected.saturating_sub(load(&stats.keys) + load(&stats.left_out));
@@ -244,7 +245,7 @@ impl Report {
 mod tests {
     use super::*;
 
-    /// The bar was full as long as the source had sent nothing.
+    /// The bar used to be full while the source had sent nothing.
     #[test]
     fn nothing_of_an_unknown_length_is_no_full_bar() {
         for phase in [Phase::Copying, Phase::Comparing, Phase::Following] {

@@ -1,4 +1,4 @@
-//! The source as a replica sees it: a file of its data set, then its stream.
+//! The source as a replica sees it: an RDB file of its data set, then its stream.
 
 use super::conn::{Conn, is_pause, open, refusal, silent};
 use super::error::{Error, Result};
@@ -16,61 +16,61 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the source may be silent: it pings every ten seconds by default.
+/// How long the source may be silent. By default it sends a PING every ten seconds.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How often the source is told how far we are.
+/// How often an acknowledgement is sent.
 const ACK_EVERY: Duration = Duration::from_secs(1);
 /// Bytes read at once.
 const READ_BYTES: usize = 256 << 10;
-/// Longest line of an answer.
+/// Longest line of a reply in the handshake, in bytes.
 const MAX_LINE: usize = 4096;
-/// The version of Valkey whose files we read. From 9 on it writes what a replica
-/// says that it reads, and a file for older ones cannot hold times of fields.
+/// The version of Valkey whose RDB files are understood. From 9 on, Valkey chooses the
+/// format by the version that a replica announces; the format for older replicas cannot
+/// hold field expiry.
 const VALKEY_VERSION: &str = "9.0.0";
-/// Length of the mark around a file whose length nobody knows beforehand.
+/// Length of the end mark of a file whose length is not announced.
 pub const MARK_LEN: usize = 40;
 
-/// Up to where a history is known.
+/// A position in a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
     /// The history's id.
     pub id: String,
     /// The offset of the next byte, as PSYNC asks for it.
     pub next: u64,
-    /// The DB that the commands from there on mean.
+    /// The DB selected at that position.
     pub db: u64,
 }
 
-/// What the source answers.
+/// The source's answer to PSYNC.
 pub enum Answer {
-    /// It goes on where we are, under this id.
+    /// The stream continues at the requested position, under this id.
     Continue(String),
-    /// It sends all it has, and goes on from that position.
+    /// The whole data set follows, then the stream from this position.
     Full(Position, Transfer),
 }
 
 /// How the end of a file is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transfer {
-    /// After so many bytes.
+    /// After this many bytes.
     Length(u64),
     /// By this mark.
     Mark([u8; MARK_LEN]),
 }
 
-/// What commands are read from.
+/// A source of commands.
 pub trait Feed {
-    /// Bytes that have come and are not consumed.
+    /// Bytes received and not consumed.
     fn waiting(&self) -> &[u8];
 
-    /// Passes over the first `n` of them.
+    /// Consumes the first `n` of them.
     fn consume(&mut self, n: usize);
 
-    /// Waits a moment for more; false at the end of all there is.
+    /// Waits briefly for more; false at the end of the source.
     fn fill(&mut self) -> Result<bool>;
 
-    /// What the history of all that comes from now on is called, if that has
-    /// changed.
+    /// The new id of the history, if it has changed since the last call.
     fn new_id(&mut self) -> Option<String> {
         None
     }
@@ -83,11 +83,11 @@ pub struct Stream {
     throttle: Option<Throttle>,
     stats: Arc<Stats>,
     input: Input,
-    heard: Instant,
+    received_at: Instant,
 }
 
 impl Stream {
-    /// Asks the source for what comes after `from`, or for all.
+    /// Asks the source for the stream after `from`, or for a full sync.
     pub fn psync(
         endpoint: &Endpoint,
         from: Option<&Position>,
@@ -101,18 +101,19 @@ impl Stream {
             throttle: mb_per_s.map(Throttle::new),
             stats: stats.clone(),
             input: Input::default(),
-            heard: Instant::now(),
+            received_at: Instant::now(),
         };
-        let mut said: Vec<Vec<&str>> = Vec::new();
+        let mut requests: Vec<Vec<&str>> = Vec::new();
         if let Some(password) = &endpoint.password {
             let mut auth = vec!["AUTH"];
             auth.extend(endpoint.user.as_deref());
             auth.push(password);
-            said.push(auth);
+            requests.push(auth);
         }
-        // No port: nobody listens here, and a source may ask a replica that has one.
-        said.push(vec!["REPLCONF", "capa", "eof", "capa", "psync2"]);
-        for args in said {
+        // No listening-port: the tool does not listen, and a source may connect to a
+        // replica that announces a port.
+        requests.push(vec!["REPLCONF", "capa", "eof", "capa", "psync2"]);
+        for args in requests {
             let answer = stream.ask(&args)?;
             if let Some(error) = answer.strip_prefix('-') {
                 let error = refusal(endpoint, &args, error.to_owned());
@@ -122,7 +123,8 @@ impl Stream {
                 });
             }
         }
-        // Servers that do not know it say so.
+        // A server that does not know this option answers with an error, which is
+        // ignored.
         stream.ask(&["REPLCONF", "version", VALKEY_VERSION])?;
         let next = from.map(|from| from.next.to_string());
         let psync = match (from, &next) {
@@ -160,7 +162,8 @@ impl Stream {
         self.line()
     }
 
-    /// The next line that is not empty: a source that is busy sends empty ones.
+    /// The next line that is not empty: a busy source sends newlines to keep the
+    /// connection alive.
     fn line(&mut self) -> Result<String> {
         loop {
             if let Some(end) = memchr::memchr(b'\n', self.waiting()) {
@@ -194,7 +197,7 @@ impl Stream {
         Ok(Transfer::Length(length))
     }
 
-    /// Reads what ends a file of which `read` bytes were read.
+    /// Reads the end mark of a file of which `read` bytes were read.
     pub fn end_transfer(&mut self, transfer: Transfer, read: u64) -> Result<()> {
         match transfer {
             Transfer::Length(length) => check_len(length, read),
@@ -211,13 +214,13 @@ impl Stream {
         }
     }
 
-    /// Gives back what was read and comes before all that is read from now on.
+    /// Returns bytes that were read and come before everything read from now on.
     pub fn put_back(&mut self, input: Input) {
         debug_assert!(self.input.waiting().is_empty());
         self.input = input;
     }
 
-    /// What a failed read means.
+    /// Converts a read error.
     pub fn classify(&self, error: io::Error) -> Error {
         match self.stop.is_wanted() {
             true => Error::Stopped,
@@ -225,7 +228,7 @@ impl Stream {
         }
     }
 
-    /// Tells the source once a second how far we are, from another thread.
+    /// Starts a thread that sends an acknowledgement once a second.
     pub fn acknowledge(&self, applied: Arc<AtomicU64>) -> Result<Acknowledger> {
         let mut socket = self.socket.try_clone().map_err(Error::Source)?;
         let over = Arc::new(AtomicBool::new(false));
@@ -238,7 +241,7 @@ impl Stream {
                 let offset = offset.to_string();
                 command(&mut out, &["REPLCONF", "ACK", &offset]);
                 if let Err(error) = socket.write_all(&out) {
-                    // The reading side will see it too.
+                    // The reading side reports the broken connection.
                     log::debug!("acknowledging: {error}");
                     return;
                 }
@@ -252,7 +255,7 @@ impl Stream {
     }
 }
 
-/// Compares a file's length with what was read of it.
+/// Checks that the whole file was read.
 pub fn check_len(length: u64, read: u64) -> Result<()> {
     match length == read {
         true => Ok(()),
@@ -262,7 +265,7 @@ pub fn check_len(length: u64, read: u64) -> Result<()> {
     }
 }
 
-/// A source that feeds no replicas can be copied otherwise.
+/// Adds a hint to `--scan`, which works with a source that refuses PSYNC.
 fn with_hint(error: Error) -> Error {
     match error {
         Error::Refused(text) => Error::Refused(format!(
@@ -294,14 +297,14 @@ impl Feed for Stream {
                 "it closed the connection",
             ))),
             Ok(n) => {
-                self.heard = Instant::now();
+                self.received_at = Instant::now();
                 self.stats.bytes_in.fetch_add(n as u64, Ordering::Relaxed);
                 if let Some(throttle) = &mut self.throttle {
-                    sleep(throttle.passed(n, self.heard), &self.stop);
+                    sleep(throttle.passed(n, self.received_at), &self.stop);
                 }
                 Ok(true)
             }
-            Err(error) if is_pause(&error) && self.heard.elapsed() < SILENCE => Ok(true),
+            Err(error) if is_pause(&error) && self.received_at.elapsed() < SILENCE => Ok(true),
             Err(error) if is_pause(&error) => Err(Error::Source(silent(SILENCE))),
             Err(error) => Err(Error::Source(error)),
         }
@@ -343,7 +346,7 @@ pub struct Acknowledger {
 }
 
 impl Acknowledger {
-    /// Says it now.
+    /// Sends an acknowledgement now.
     pub fn now(&self) {
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
@@ -361,14 +364,14 @@ impl Drop for Acknowledger {
     }
 }
 
-/// A stream that the source is told of how far the target is.
+/// A stream whose source receives acknowledgements.
 pub struct Acknowledged {
     stream: Stream,
     _acknowledger: Acknowledger,
 }
 
 impl Acknowledged {
-    /// Both together.
+    /// Joins both.
     pub fn new(stream: Stream, acknowledger: Acknowledger) -> Acknowledged {
         Acknowledged {
             stream,
@@ -391,7 +394,7 @@ impl Feed for Acknowledged {
     }
 }
 
-/// Up to which offset the source has logged.
+/// The offset up to which the source has written its stream.
 pub fn source_offset(conn: &mut Conn) -> Result<u64> {
     let info = conn.info("replication")?;
     let names = ["master_repl_offset", "slave_repl_offset"];

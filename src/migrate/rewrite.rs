@@ -1,9 +1,9 @@
-//! What a command of the stream is at the target: under other names, in another
-//! DB, or nothing at all.
+//! Translation of the stream's commands for the target: other key names, another DB, or
+//! nothing.
 //!
-//! Times to live become absolute, and times that are nearly over are put off
-//! (see [`kept_until`]): a key must not expire at the target before the stream
-//! is through with it. The source says when a key is over.
+//! Relative expiry becomes absolute, and expiry in the near future is postponed (see
+//! [`kept_until`]): a key must not expire at the target while the stream may still
+//! contain commands for it. The source deletes expired keys.
 
 use super::copy::{MAX_STRING, kept_fields, kept_until};
 use super::elements::{Abilities, Maker};
@@ -11,6 +11,7 @@ use super::mapping::MARKER_PREFIX;
 use super::mapping::Mapping;
 use super::stats::Stats;
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::commands::field_times::{Timeless, without_field_times};
 use crate::commands::table::migrated::{Migrated, Part, PopEnd, Time, TtlPlace};
 use crate::commands::{Command, registry};
@@ -21,20 +22,20 @@ use crate::resp::encode::command;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What a command is at the target.
+/// The translation of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Rewritten<'a> {
-    /// Nothing.
+    /// The command is dropped.
     Nothing,
-    /// The same, in this DB.
+    /// The same command in this DB.
     Same(u64),
     /// Another command in this DB.
     Command(u64, Vec<Cow<'a, [u8]>>),
-    /// So many commands in this DB, as they are sent.
+    /// Several commands in this DB, encoded, and their number.
     Commands(u64, Vec<u8>, usize),
-    /// All keys that are copied go away in these DBs.
+    /// All copied keys in these DBs are deleted; an empty list: in all DBs.
     Clear(Vec<u64>),
-    /// All keys of two DBs change places.
+    /// Two DBs are swapped.
     Swap(u64, u64),
 }
 
@@ -47,29 +48,30 @@ const UNKNOWN: Why = "which of its arguments are keys is not known here";
 const FIELD_TIMES: Why = "the target keeps no times of fields; --keep-going leaves such times out";
 const MALFORMED: Why = "it is malformed";
 
-/// Makes of a command of the source's stream what the target is to run.
+/// Translates commands of the source's stream for the target.
 #[derive(Debug, Clone)]
 pub struct Rewriter {
-    /// What goes where.
+    /// Names of DBs and keys.
     pub mapping: Mapping,
-    /// What the target can do.
+    /// Abilities of the target.
     pub abilities: Abilities,
-    /// Whether what the target does not keep is left out, and no error.
+    /// Whether field expiry that the target does not support is dropped instead of being
+    /// an error.
     pub keep_going: bool,
-    /// Where that is counted.
+    /// Where dropped expiry is counted.
     pub stats: Arc<Stats>,
 }
 
 impl Rewriter {
-    /// What the command, which was run in `db`, is at the target.
+    /// Translates a command that the source ran in `db`.
     ///
     /// # Errors
-    /// It cannot be carried over.
+    /// The command cannot be translated.
     pub fn rewrite<'a>(
         &self,
         db: u64,
         args: &[&'a [u8]],
-        now_ms: u64,
+        now_ms: UnixMs,
     ) -> Result<Rewritten<'a>, Why> {
         let command = find(args);
         // A target that has all keys by the same names takes an unknown command as it is.
@@ -120,7 +122,7 @@ impl Rewriter {
         command: Option<&Command>,
         expiry: TtlPlace,
         args: &[&'a [u8]],
-        now_ms: u64,
+        now_ms: UnixMs,
     ) -> Result<Rewritten<'a>, Why> {
         let Some(to) = self.mapping.db(db) else {
             return Ok(Rewritten::Nothing);
@@ -128,7 +130,7 @@ impl Rewriter {
         let Some(timed) = with_time(expiry, args, now_ms)? else {
             return self.rename(command, Part::NeedsAll, to, args);
         };
-        // Keys keep their places.
+        // The keys are at the same indices.
         let args: Vec<&[u8]> = timed.iter().map(AsRef::as_ref).collect();
         let named = match self.rename(command, Part::NeedsAll, to, &args)? {
             Rewritten::Same(_) => timed,
@@ -150,7 +152,7 @@ impl Rewriter {
         db: u64,
         command: Option<&Command>,
         args: &[&'a [u8]],
-        now_ms: u64,
+        now_ms: UnixMs,
     ) -> Result<Rewritten<'a>, Why> {
         let Some(to) = self.mapping.db(db) else {
             return Ok(Rewritten::Nothing);
@@ -161,7 +163,7 @@ impl Rewriter {
         }
     }
 
-    /// A command that gives fields times, without them.
+    /// A command that sets field expiry, without the expiry.
     fn timeless<'a>(
         &self,
         to: u64,
@@ -203,7 +205,7 @@ impl Rewriter {
             None if self.mapping.has_all_keys() => {
                 Rewritten::Command(db, vec![Cow::Borrowed(b"FLUSHALL")])
             }
-            // Which DBs there are nobody knows: all that have keys.
+            // The DBs of the source are unknown here: all DBs with keys.
             None => Rewritten::Clear(Vec::new()),
             Some(dbs) => Rewritten::Clear(dbs.values().copied().collect()),
         }
@@ -277,7 +279,7 @@ impl Rewriter {
         Ok(Rewritten::Command(db, args))
     }
 
-    /// A SET as a target of any age takes it.
+    /// A SET in a form that targets of any version accept.
     fn plain_set<'a>(&self, to: u64, args: Vec<Cow<'a, [u8]>>) -> Rewritten<'a> {
         let timed = args.len().checked_sub(2).filter(|at| *at >= 3);
         let Some(at) = timed.filter(|at| {
@@ -293,13 +295,13 @@ impl Rewriter {
         Rewritten::Commands(to, out, 2)
     }
 
-    /// A payload as the commands that make its value, which servers of all
-    /// versions understand; nothing if it is of a type not known here.
+    /// A payload as commands that create its value, which servers of all versions
+    /// accept; `None` if its type is unknown here.
     fn restore<'a>(
         &self,
         to: u64,
         args: &[&[u8]],
-        now_ms: u64,
+        now_ms: UnixMs,
     ) -> Result<Option<Rewritten<'a>>, Why> {
         let [_, key, ttl, payload, options @ ..] = args else {
             return Err(MALFORMED);
@@ -313,9 +315,9 @@ impl Rewriter {
         let ttl = num::parse_u64(ttl).ok_or(MALFORMED)?;
         let is_absolute = options.iter().any(|o| o.eq_ignore_ascii_case(b"absttl"));
         let expire_ms = match (ttl, is_absolute) {
-            (0, _) => 0,
-            (at_ms, true) => at_ms,
-            (ttl, false) => now_ms.saturating_add(ttl),
+            (0, _) => UnixMs::NONE,
+            (at_ms, true) => UnixMs(at_ms),
+            (ttl_ms, false) => now_ms + ttl_ms,
         };
         let Ok(opened) = payload::open(payload) else {
             return Ok(None);
@@ -348,7 +350,7 @@ impl Rewriter {
         Ok(Some(Rewritten::Commands(to, maker.out, maker.commands)))
     }
 
-    /// The command with the names that keys have at the target.
+    /// The command with the keys' names at the target.
     fn rename<'a>(
         &self,
         command: Option<&Command>,
@@ -412,15 +414,15 @@ fn find(args: &[&[u8]]) -> Option<&'static Command> {
     Some(subcommand.unwrap_or(found).command)
 }
 
-/// The command with its time as a Unix time, and put off; nothing if it has none.
+/// The command with its expiry absolute and postponed; `None` if it has no expiry.
 fn with_time<'a>(
     expiry: TtlPlace,
     args: &[&'a [u8]],
-    now_ms: u64,
+    now_ms: UnixMs,
 ) -> Result<Option<Vec<Cow<'a, [u8]>>>, Why> {
     let until = |n: &[u8], time: Time| {
         let n = num::parse_i64(n).ok_or(MALFORMED)?.max(0).unsigned_abs();
-        let at_ms = kept_until(time.at_ms(n, now_ms).max(1), now_ms);
+        let at_ms = kept_until(time.at_ms(n, now_ms).max(UnixMs(1)), now_ms);
         Ok::<_, Why>(Cow::Owned(at_ms.to_string().into_bytes()))
     };
     let arg = |at: usize| args.get(at).copied().ok_or(MALFORMED);
@@ -458,8 +460,8 @@ fn with_time<'a>(
     }
 }
 
-/// What a command does to those of its keys that are copied; nothing if that cannot be told
-/// without the others.
+/// A command of which only some keys are copied, reduced to those; `None` if what it does to
+/// them depends on the others.
 fn part_of<'a>(
     part: Part,
     args: &[Cow<'a, [u8]>],
@@ -512,7 +514,7 @@ mod tests {
     use super::super::mapping::tests::mapping;
     use super::*;
 
-    const NOW: u64 = 1_000_000;
+    const NOW: UnixMs = UnixMs(1_000_000);
 
     fn rewriter(flags: &[&str]) -> Rewriter {
         Rewriter {
@@ -581,7 +583,7 @@ mod tests {
         );
     }
 
-    /// The tool ended at the first such command.
+    /// The tool used to end at the first such command.
     #[test]
     fn times_of_fields_are_left_out_and_counted() {
         let keep: &[&str] = &["--keep-going"];

@@ -1,22 +1,22 @@
-//! A copy for sources that give no data set and no stream of commands, as managed
-//! services do: keys by SCAN, values by DUMP or the commands of their types, and
-//! what changes by keyspace events, where the source gives them.
+//! A copy from a source that offers no data set and no stream of commands, such as
+//! managed services: keys with SCAN, values with DUMP or the commands of their types,
+//! and changes with keyspace events, if the source sends them.
 //!
 //! ```text
 //! source ── SCAN, DUMP ───────────► parallel connections ─► target
 //!    │                                  ▲
-//!    └── events: keys that changed ─────┘  read once more, removed if they are gone
+//!    └── events: changed keys ──────────┘  read again, deleted if they are gone
 //! ```
 //!
-//! A *pass* goes over all keys. It is no snapshot: every value is that of the moment
-//! when it was read. With events a key that changes is read again, so in the end the
-//! target has what the source has. Whenever events may have been missed (a broken
-//! link, a tool that was away, too many changes at once) another pass follows, which
-//! also removes what has gone from the source. What no event tells of stays
-//! unnoticed: the tool says so at its end ([`Scan::say_limits`]).
+//! A *pass* visits all keys. It is no snapshot: each value is as of the moment when it
+//! was read. With events a changed key is read again, so in the end the target equals
+//! the source. If events may have been missed (a broken connection, a restart of the
+//! tool, too many changes at once), another pass follows, which also deletes keys that
+//! are gone from the source. Changes without events stay unnoticed: the tool logs that
+//! at its end ([`Scan::log_limits`]).
 //!
-//! The marker says how far a pass is: `Copied` holds DB and cursor, under the name
-//! of the run of the source, as cursors mean nothing to another run.
+//! The marker holds the progress of a pass: `Copied` has DB and cursor, and the source's
+//! run id, as cursors are valid for one run only.
 
 mod events;
 mod writer;
@@ -41,46 +41,46 @@ use std::time::{Duration, Instant};
 
 /// Keys that are read together.
 const AT_ONCE: usize = 1000;
-/// How often it is noted how far a pass is.
+/// How often the progress of a pass is recorded.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
-/// How often a value is read again that was another one while it was read.
-const LOOKS: usize = 5;
+/// How often a value that changed during the read is read again.
+const REREADS: usize = 5;
 
-/// How far a pass is: this DB, from this cursor on.
+/// Progress of a pass: DB and cursor.
 type At = (u64, u64);
 
-/// A copy of a source by SCAN, with what its events tell meanwhile.
+/// A copy of a source with SCAN and keyspace events.
 pub struct Scan<'s> {
     options: &'s Options,
     rewriter: &'s Rewriter,
     checkpoint: &'s Checkpoint,
     stop: &'s Stop,
     stats: &'s Arc<Stats>,
-    /// Whether the target had none of the keys.
+    /// Whether the target had no key that the copy could have brought.
     owned: bool,
     given: Given,
     events: Option<Events>,
-    /// Changes may have been missed since the pass began.
-    has_gap: bool,
-    /// The target may have keys that are gone from the source.
-    has_old: bool,
-    /// Whether a pass has come to its end, and no change was missed since.
-    is_through: bool,
-    /// The run of the target.
+    /// Whether changes may have been missed since the pass began.
+    may_have_missed_events: bool,
+    /// Whether the target may have keys that are gone from the source.
+    may_have_stale_keys: bool,
+    /// Whether a pass has ended and no change was missed since.
+    is_pass_complete: bool,
+    /// The run id of the target.
     target_run: Option<String>,
-    /// Which DBs the target has.
+    /// DBs of the target.
     dbs: Dbs,
-    /// Keys that must be read once more.
+    /// Keys to be read again.
     again: BTreeSet<Place>,
-    /// Of keys that changed: those of which the target may not have all yet.
+    /// Changed keys whose commands the target may not have answered yet.
     under_way: Vec<Place>,
-    /// Libraries of functions that did not come along, and why.
+    /// Why function libraries could not be copied.
     no_functions: Option<String>,
     is_cluster: bool,
     typed: bool,
 }
 
-/// What one attempt works with.
+/// The connections of one attempt.
 struct Session {
     source: Values,
     lanes: Vec<Lane>,
@@ -90,7 +90,7 @@ struct Session {
 }
 
 impl<'s> Scan<'s> {
-    /// A copy as these flags ask for.
+    /// The copy that these flags describe.
     pub fn new(
         options: &'s Options,
         rewriter: &'s Rewriter,
@@ -106,9 +106,9 @@ impl<'s> Scan<'s> {
             owned: true,
             given: Given::Nothing,
             events: None,
-            has_gap: false,
-            has_old: false,
-            is_through: false,
+            may_have_missed_events: false,
+            may_have_stale_keys: false,
+            is_pass_complete: false,
             target_run: None,
             dbs: Dbs::new(&options.target(), stop),
             again: BTreeSet::new(),
@@ -119,7 +119,7 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// Copies, and follows the events until the end, whatever breaks meanwhile.
+    /// Copies and follows events until the end; reconnects after passing errors.
     pub fn run(&mut self, target: Conn) -> Result<End> {
         let mut target = Some(target);
         let mut is_first = true;
@@ -154,7 +154,7 @@ impl<'s> Scan<'s> {
                 Some(progress) => progress.owned,
                 None => peers::is_free(&mut target, &self.rewriter.mapping, self.stop)?,
             };
-            self.has_old = known.is_some();
+            self.may_have_stale_keys = known.is_some();
             if !self.owned && known.is_none() {
                 log::warn!(
                     "the target has keys already: those that the source does not have stay, others are overwritten"
@@ -167,14 +167,20 @@ impl<'s> Scan<'s> {
         self.is_cluster = about.get("cluster_enabled") == Some("1");
         let run_id = about.get("run_id").unwrap_or_default().to_owned();
         let target_run = target.info("server")?.get("run_id").map(str::to_owned);
-        let is_deaf = self.events.as_ref().is_none_or(|events| !events.goes_on());
-        if !is_first && (is_deaf || target_run != self.target_run) {
-            // What has happened since is not known, or the target may have lost some
-            // of what it had.
-            (self.has_gap, self.has_old, self.is_through) = (true, true, false);
+        let is_unsubscribed = self
+            .events
+            .as_ref()
+            .is_none_or(|events| !events.is_running());
+        if !is_first && (is_unsubscribed || target_run != self.target_run) {
+            // Events were missed, or the target may have lost writes in a restart.
+            (
+                self.may_have_missed_events,
+                self.may_have_stale_keys,
+                self.is_pass_complete,
+            ) = (true, true, false);
         }
         self.target_run = target_run;
-        if is_deaf {
+        if is_unsubscribed {
             self.subscribe(&mut source)?;
         }
         let route = Route::new(self.options, self.rewriter.abilities);
@@ -187,24 +193,28 @@ impl<'s> Scan<'s> {
         };
         self.typed = !session.source.has_dump;
         let mut from = self.place_of(&session, known.as_ref());
-        // A pass from the beginning sees all there is.
-        self.has_gap = from != (0, 0) && (self.has_gap || is_first);
+        // A pass from the beginning finds all changes.
+        self.may_have_missed_events = from != (0, 0) && (self.may_have_missed_events || is_first);
         loop {
-            if !self.is_through {
+            if !self.is_pass_complete {
                 self.pass(&mut session, from)?;
-                self.look_again(&mut session)?;
-                if self.has_old && self.owned {
+                self.read_again(&mut session)?;
+                if self.may_have_stale_keys && self.owned {
                     self.remove_old(&mut session)?;
                 }
                 let copying = self.progress(None);
                 self.checkpoint.set_marker(&mut session.target, &copying)?;
-                self.is_through = true;
+                self.is_pass_complete = true;
             }
             if let Some(end) = self.follow(&mut session)? {
                 return Ok(end);
             }
-            log::info!("changes may have been missed: all keys are looked at once more");
-            (self.has_gap, self.has_old, self.is_through) = (false, true, false);
+            log::info!("changes may have been missed: all keys are read again");
+            (
+                self.may_have_missed_events,
+                self.may_have_stale_keys,
+                self.is_pass_complete,
+            ) = (false, true, false);
             from = (0, 0);
         }
     }
@@ -235,7 +245,7 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// What the marker says at a place of a pass.
+    /// The marker's value at this progress of a pass.
     fn copied(session: &Session, (db, cursor): At) -> Copied {
         Copied {
             id: format!("scan-{}", session.run_id),
@@ -244,7 +254,8 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// Where the pass goes on that the marker tells of.
+    /// Where the pass of the marker continues; the beginning if its run of the source is
+    /// over.
     fn place_of(&self, session: &Session, known: Option<&Progress>) -> At {
         let copied = match known.map(|known| &known.stage) {
             Some(Stage::Copying(Some(copied))) => copied,
@@ -261,7 +272,7 @@ impl<'s> Scan<'s> {
         at
     }
 
-    /// DBs that are copied and where they go.
+    /// The copied DBs and their targets.
     fn copied_dbs(&self, source: &mut Conn) -> Result<Vec<(u64, u64)>> {
         let mapping = &self.rewriter.mapping;
         let mut dbs: Vec<(u64, u64)> = match mapping.dbs() {
@@ -275,7 +286,7 @@ impl<'s> Scan<'s> {
         Ok(dbs)
     }
 
-    /// Goes over all keys, from there on.
+    /// Visits all keys, from `from` on.
     fn pass(&mut self, session: &mut Session, from: At) -> Result<()> {
         let stats = self.stats;
         stats.set_phase(Phase::Copying);
@@ -339,7 +350,7 @@ impl<'s> Scan<'s> {
         self.checkpoint.set_marker(&mut session.target, &progress)
     }
 
-    /// Waits until the target has all that was sent.
+    /// Waits until the target has answered all commands.
     fn drain(&mut self, session: &mut Session) -> Result<()> {
         for lane in &mut session.lanes {
             lane.flush()?;
@@ -351,10 +362,10 @@ impl<'s> Scan<'s> {
         Ok(())
     }
 
-    /// Copies keys of a DB of the source, or removes those that are gone; returns how
-    /// many were there and are copied.
+    /// Copies keys of a DB of the source, or deletes those that are gone; returns how
+    /// many exist and are copied.
     fn copy_keys(&mut self, session: &mut Session, db: u64, keys: &[Vec<u8>]) -> Result<u64> {
-        // A DB that has come since may be one that the target does not have.
+        // A new DB of the source may not exist at the target.
         let keep_going = self.options.keep_going;
         if let Some(to) = self.rewriter.mapping.db(db)
             && is_refused(&mut self.dbs, to, keep_going, self.stats)?
@@ -372,7 +383,7 @@ impl<'s> Scan<'s> {
         copied
     }
 
-    /// Copies some of the keys that have changed; returns how many.
+    /// Copies some of the changed keys; returns how many.
     fn copy_changed(&mut self, session: &mut Session) -> Result<usize> {
         let mut places: Vec<Place> = Vec::new();
         while places.len() < AT_ONCE
@@ -388,7 +399,7 @@ impl<'s> Scan<'s> {
         self.copy_places(session, places)
     }
 
-    /// Copies keys wherever they are; returns how many.
+    /// Copies keys of any DBs; returns how many.
     fn copy_places(&mut self, session: &mut Session, mut places: Vec<Place>) -> Result<usize> {
         places.sort_unstable();
         places.dedup();
@@ -403,9 +414,9 @@ impl<'s> Scan<'s> {
         Ok(places.len())
     }
 
-    /// Reads keys again whose values were others while they were read.
-    fn look_again(&mut self, session: &mut Session) -> Result<()> {
-        for _ in 0..LOOKS {
+    /// Reads keys again whose values changed during the read.
+    fn read_again(&mut self, session: &mut Session) -> Result<()> {
+        for _ in 0..REREADS {
             if self.again.is_empty() {
                 return Ok(());
             }
@@ -416,7 +427,7 @@ impl<'s> Scan<'s> {
         }
         for (db, key) in std::mem::take(&mut self.again) {
             let shown = super::error::shown(&key);
-            log::error!("DB {db} key {shown:?}: it changed whenever it was read");
+            log::error!("DB {db} key {shown:?}: it changed during each read");
             self.stats.errors.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
@@ -461,7 +472,7 @@ impl<'s> Scan<'s> {
         self.drain(session)
     }
 
-    /// Libraries of functions belong to all DBs, so they go along with all.
+    /// Function libraries belong to no DB, so they are copied only if everything is.
     fn copy_functions(&mut self, session: &mut Session) -> Result<()> {
         let mapping = &self.rewriter.mapping;
         if mapping.dbs().is_some() || !mapping.is_whole() {
@@ -492,19 +503,19 @@ impl<'s> Scan<'s> {
         lane.flush()
     }
 
-    /// Follows the events; nothing if another pass is needed.
+    /// Follows the events; `None` if another pass is needed.
     fn follow(&mut self, session: &mut Session) -> Result<Option<End>> {
         if self.events.is_none() {
             return Ok(Some(End::Exhausted));
         }
-        if self.has_gap {
+        if self.may_have_missed_events {
             return Ok(None);
         }
         let ends = self.options.exit_when_synced || self.options.src_from_rdb;
         self.stats.set_phase(Phase::Watching);
         log::info!("following keyspace events");
         let mut marked = Instant::now();
-        // What was told until now is heard before the copy counts as complete.
+        // Before the copy counts as complete, all events sent until now are received.
         let mut is_settled = false;
         loop {
             if self.stop.is_wanted() {
@@ -541,13 +552,13 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// What a later run has to know: that it may remove what has gone.
+    /// The progress for a later run, which may then delete keys that are gone.
     pub fn rest(&self) -> Option<Progress> {
         self.checkpoint.has_file().then(|| self.progress(None))
     }
 
-    /// Says what such a copy cannot promise.
-    pub fn say_limits(&self) {
+    /// Logs what such a copy cannot guarantee.
+    pub fn log_limits(&self) {
         let mut limits = vec![
             "values were read one after the other: there was no moment at which the source had all of them".to_owned(),
         ];
@@ -586,7 +597,7 @@ impl<'s> Scan<'s> {
             log::warn!("--scan: {limit}");
         }
         log::warn!(
-            "--scan: once nobody writes to the source, --verify says whether both are equal"
+            "--scan: once the source gets no more writes, --verify checks whether both are equal"
         );
     }
 }

@@ -1,21 +1,20 @@
-//! What has come from the source and the target does not have yet, in files
-//! beside the checkpoint:
+//! Data received from the source that the target does not have yet, in files beside the
+//! checkpoint:
 //!
 //! ```text
 //! FILE.rdb      the data set
-//! FILE.stream   the commands after it, as they came
-//! FILE.spool    what the two are, once FILE.rdb is whole
+//! FILE.stream   the commands after it, unchanged
+//! FILE.spool    description of both, once FILE.rdb is complete
 //! ```
 //!
-//! A thread receives at the pace of the source while the target loads at its
-//! own. So a source need not keep what a slow target has no time for, and what
-//! was received need not come again: a copy goes on where it was after the tool
-//! has died, or either server, and the link to the source has to hold for as
-//! long as the data set takes to come, not for as long as it takes to load.
+//! A thread receives at the pace of the source while the target loads at its own pace.
+//! So the source need not buffer for a slow target, and a copy continues after a restart
+//! of the tool or of a server. The connection to the source has to last until the data
+//! set is received, not until it is loaded.
 //!
-//! Once the target has all of it, the connection goes to the follower and the
-//! files are removed. They are not synced to the disk: after a restart of the
-//! machine they count for nothing.
+//! Once the target has everything, the connection passes to the follower and the files
+//! are removed. They are not synced to disk: after a reboot of the machine they are
+//! ignored.
 
 use super::checkpoint::{Progress, Stage, write_whole};
 use super::error::{Error, Result};
@@ -37,24 +36,24 @@ use std::thread::JoinHandle;
 
 /// Bytes read at once.
 const READ_BYTES: usize = 256 << 10;
-/// Changes with every start of the machine.
+/// An id that changes with every boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// What the files hold.
+/// Description of the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// The history of the data set.
+    /// The replication id of the data set.
     id: String,
-    /// What it is called where the stream ends.
+    /// The replication id at the end of the stream.
     latest: String,
     /// The offset at which the stream begins.
     next: u64,
-    /// Bytes of the data set.
+    /// Length of the data set in bytes.
     rdb: u64,
 }
 
 impl Held {
-    /// Where the stream begins.
+    /// The position at which the stream begins.
     fn start(&self) -> Position {
         Position {
             id: self.id.clone(),
@@ -87,7 +86,7 @@ impl Held {
     }
 }
 
-/// Where the files are.
+/// Paths of the files.
 #[derive(Debug, Clone)]
 pub struct Spool {
     rdb: PathBuf,
@@ -97,15 +96,14 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// The files beside a checkpoint.
+    /// The files beside this checkpoint.
     pub fn beside(checkpoint: &Path) -> Spool {
         let beside = |ending: &str| {
             let mut name = checkpoint.file_name().unwrap_or_default().to_owned();
             name.push(ending);
             checkpoint.with_file_name(name)
         };
-        // Where nobody says when the machine was started, nothing is known after
-        // this process.
+        // Without a boot id the files are valid for this process only.
         let boot = std::fs::read_to_string(BOOT_ID)
             .map(|id| id.trim_end().to_owned())
             .unwrap_or_else(|_| format!("process-{}", std::process::id()));
@@ -117,7 +115,7 @@ impl Spool {
         }
     }
 
-    /// What the files hold, if that leads on from where the target is.
+    /// The description of the files, if they continue from the target's progress.
     pub fn held(&self, known: Option<&Progress>) -> Result<Option<Held>> {
         let text = match std::fs::read_to_string(&self.note) {
             Ok(text) => text,
@@ -148,12 +146,12 @@ impl Spool {
         remove(&self.stream)
     }
 
-    /// Makes the files mean nothing: nobody goes on with them.
+    /// Invalidates the files.
     fn forget(&self) -> Result<()> {
         remove(&self.note)
     }
 
-    /// Removes the data set, which is at the target.
+    /// Removes the data set once the target has it.
     pub fn remove_rdb(&self) -> Result<()> {
         remove(&self.rdb)
     }
@@ -173,44 +171,44 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// With whom a receiver talks, and who else looks at that.
+/// The source of a receiver, and what it shares with other threads.
 #[derive(Clone)]
 pub struct Link {
     /// The source.
     pub source: Endpoint,
     /// `--network_limit`.
     pub mb_per_s: Option<f64>,
-    /// Tells when to stop.
+    /// The stop flag.
     pub stop: Stop,
-    /// Figures.
+    /// Counters.
     pub stats: Arc<Stats>,
-    /// Up to where the target has the stream.
+    /// Offset up to which the target has the stream.
     pub applied: Arc<AtomicU64>,
 }
 
 impl Link {
-    /// Asks the source for what comes after a position, or for all.
+    /// Asks the source for the stream after a position, or for a full sync.
     pub fn psync(&self, from: Option<&Position>) -> Result<(Stream, Answer)> {
         Stream::psync(&self.source, from, self.mb_per_s, &self.stop, &self.stats)
     }
 }
 
-/// How far the receiver is.
+/// Progress of the receiver.
 #[derive(Default)]
 struct State {
-    /// Bytes of the data set that are in the file.
+    /// Bytes of the data set in the file.
     rdb: u64,
     is_rdb_whole: bool,
-    /// Bytes of the stream that are.
+    /// Bytes of the stream in the file.
     stream: u64,
-    /// Whether the stream is coming.
+    /// Whether the source is connected and sends the stream.
     is_connected: bool,
-    /// There is no more to come, maybe because of this.
+    /// Whether the receiver has ended, maybe with this error.
     is_over: bool,
     error: Option<Error>,
-    /// Somebody wants the connection, or the end.
+    /// Whether the receiver should hand over the connection and end.
     is_asked: bool,
-    /// What the history is called now.
+    /// The current replication id.
     latest: String,
 }
 
@@ -226,18 +224,18 @@ impl Shared {
     }
 }
 
-/// The thread that receives.
+/// The receiving thread.
 pub struct Receiver {
     spool: Spool,
     link: Link,
     shared: Arc<Shared>,
-    /// Ends with the connection if there is one.
+    /// Returns the connection, if there is one.
     thread: Option<JoinHandle<Option<Stream>>>,
     held: Held,
 }
 
 impl Receiver {
-    /// Receives a data set that has been announced, and what comes after it.
+    /// Receives a data set that the source has announced, and the stream after it.
     pub fn begin(
         spool: &Spool,
         link: &Link,
@@ -256,7 +254,7 @@ impl Receiver {
         Receiver::spawn(spool, link, held, Some((stream, transfer, rdb)))
     }
 
-    /// Goes on where the files end.
+    /// Continues at the end of the files.
     pub fn resume(spool: &Spool, link: &Link, held: Held) -> Result<Receiver> {
         Receiver::spawn(spool, link, held, None)
     }
@@ -303,22 +301,22 @@ impl Receiver {
         })
     }
 
-    /// Where the stream begins.
+    /// The position at which the stream begins.
     pub fn start(&self) -> Position {
         self.held.start()
     }
 
-    /// Whether it has not ended.
-    pub fn goes_on(&self) -> bool {
+    /// Whether the thread is running.
+    pub fn is_running(&self) -> bool {
         !self.shared.state.lock().is_over
     }
 
-    /// Why the receiver ended, if it failed; said once.
+    /// The error with which the receiver ended; taken by the first call.
     pub fn failure(&self) -> Option<Error> {
         self.shared.state.lock().error.take()
     }
 
-    /// Reads the data set as it comes.
+    /// Reads the data set while it is received.
     pub fn rdb(&self) -> Result<RdbReader> {
         Ok(RdbReader {
             file: open(&self.spool.rdb)?,
@@ -329,7 +327,7 @@ impl Receiver {
         })
     }
 
-    /// Whether the data set has so many bytes.
+    /// Waits for the end of the data set and checks that it has `read` bytes.
     pub fn check_rdb(&self, read: u64) -> Result<()> {
         let mut state = self.shared.state.lock();
         while !state.is_rdb_whole {
@@ -368,7 +366,7 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         self.end();
-        // A part of a data set is of no use, and takes room.
+        // An incomplete data set is useless.
         if !self.shared.state.lock().is_rdb_whole
             && let Err(error) = self.spool.remove()
         {
@@ -385,7 +383,7 @@ fn open(path: &Path) -> Result<File> {
     File::open(path).map_err(|e| Error::file(path, e))
 }
 
-/// What the thread works with.
+/// The state of the thread.
 struct Inbox {
     spool: Spool,
     link: Link,
@@ -411,11 +409,11 @@ impl Inbox {
     fn receive(&mut self, first: Option<(Stream, Transfer, File)>) -> Result<Option<Stream>> {
         let mut connected = None;
         if let Some((mut stream, transfer, rdb)) = first {
-            // A part of a data set is nothing: another one would be of another
-            // moment. So this is not tried again here.
+            // An incomplete data set cannot be continued, since another one would be of
+            // another point in time. So an error here is not retried.
             let acknowledging = stream.acknowledge(self.link.applied.clone())?;
             self.receive_rdb(&mut stream, transfer, rdb)?;
-            // The source may be waiting for it.
+            // The source may wait for an acknowledgement.
             acknowledging.now();
             connected = Some((stream, acknowledging));
         }
@@ -446,12 +444,12 @@ impl Inbox {
         }
     }
 
-    /// Whether nobody wants more.
+    /// Whether the receiver should end.
     fn is_over(&self) -> bool {
         self.link.stop.is_wanted() || self.shared.state.lock().is_asked
     }
 
-    /// Connects and goes on where the file ends; nothing if nobody wants that.
+    /// Connects and continues at the end of the file; `None` if the receiver should end.
     fn connect(&mut self) -> Result<Option<(Stream, Acknowledger)>> {
         if self.is_over() {
             return Ok(None);
@@ -496,7 +494,7 @@ impl Inbox {
                 }
                 (_, Some(finder)) => match finder.find(waiting) {
                     Some(at) => (at, Some(MARK_LEN)),
-                    // The rest may be the beginning of the mark.
+                    // The last bytes may be the beginning of the end mark.
                     None => (waiting.len().saturating_sub(MARK_LEN - 1), None),
                 },
                 (_, None) => (0, None),
@@ -522,7 +520,7 @@ impl Inbox {
         }
     }
 
-    /// Receives until somebody wants the connection.
+    /// Receives until the connection is to be handed over.
     fn receive_stream(&mut self, from: &mut Stream) -> Result<()> {
         loop {
             let waiting = from.waiting();
@@ -542,7 +540,7 @@ impl Inbox {
     }
 }
 
-/// The data set, as it comes.
+/// The data set, while it is received.
 pub struct RdbReader {
     file: File,
     input: Input,
@@ -589,31 +587,31 @@ impl BufRead for RdbReader {
     }
 }
 
-/// The stream: what the file has of it, then what the source says.
+/// The stream: first from the file, then from the source.
 pub struct SpoolFeed {
     file: File,
     input: Input,
-    /// Bytes of the stream that were read from the file.
+    /// Bytes of the stream read from the file.
     read: u64,
     receiver: Receiver,
-    /// The connection, once the file is at its end.
+    /// The connection, once the file was read to its end.
     live: Option<Acknowledged>,
-    /// What the history is called from here on.
+    /// The new replication id of the stream.
     latest: Option<String>,
 }
 
 impl SpoolFeed {
-    /// The file is at its end: what comes now comes from the source itself.
+    /// Takes over the connection at the end of the file.
     fn go_live(&mut self) -> Result<()> {
         let Some(mut stream) = self.receiver.end() else {
-            let gone = || Error::NotReady("the source has just gone".into());
+            let gone = || Error::NotReady("the source has just disconnected".into());
             return Err(self.receiver.failure().unwrap_or_else(gone));
         };
         let (came, latest) = {
             let state = self.receiver.shared.state.lock();
             (state.stream, state.latest.clone())
         };
-        // This has come meanwhile.
+        // The receiver may have written these bytes meanwhile.
         while self.read < came {
             self.read_file()?;
         }
@@ -661,7 +659,7 @@ impl Feed for SpoolFeed {
         let has_more = self.read < state.stream;
         let is_lost = matches!(state.error, Some(Error::Lost(_)));
         if is_lost || !has_more {
-            // A tool that must copy anew need not read the rest.
+            // A tool that must copy again need not read the rest.
             if let Some(error) = state.error.take() {
                 return Err(error);
             }

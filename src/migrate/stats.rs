@@ -1,21 +1,21 @@
-//! Figures that threads share.
+//! Counters that the threads share.
 
 use crate::rdb::FieldTimes;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// What the tool is doing.
+/// Phase of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// It connects.
+    /// Connecting.
     Connecting = 0,
-    /// It copies the data set.
+    /// Copying the data set.
     Copying = 1,
-    /// It follows the stream.
+    /// Following the stream.
     Following = 2,
-    /// It compares.
+    /// Comparing both sides.
     Comparing = 3,
-    /// It follows keyspace events.
+    /// Following keyspace events.
     Watching = 4,
 }
 
@@ -32,40 +32,40 @@ impl Phase {
     }
 }
 
-/// Figures of a migration that its threads share.
+/// Counters of a migration that its threads share.
 #[derive(Debug, Default)]
 pub struct Stats {
     phase: AtomicU8,
-    /// Keys of this copy, or compared.
+    /// Keys copied in this pass, or compared.
     pub keys: AtomicU64,
-    /// How many there will be, as far as that is known.
+    /// Expected total of keys, if known.
     pub keys_expected: AtomicU64,
-    /// Keys that were left out: of another prefix or DB, or over.
+    /// Keys left out: expired, or of another prefix or DB.
     pub left_out: AtomicU64,
-    /// Keys that have changed and that the target does not have yet.
+    /// Changed keys that the target does not have yet.
     pub waiting: AtomicU64,
-    /// Commands of the stream, or keys that have changed.
+    /// Commands of the stream, or changed keys.
     pub commands: AtomicU64,
-    /// Bytes from the source.
+    /// Bytes received from the source.
     pub bytes_in: AtomicU64,
-    /// Bytes to the target.
+    /// Bytes sent to the target.
     pub bytes_out: AtomicU64,
-    /// Hashes whose fields' times the target does not keep.
+    /// Hashes with field expiry that the target does not support.
     pub timed_hashes: AtomicU64,
-    /// Fields of those that have a time.
+    /// Their fields with an expiry.
     pub timed_fields: AtomicU64,
     /// Commands that the target refused, or keys that differ.
     pub errors: AtomicU64,
     /// Bytes of the stream that the target does not have yet.
     pub lag: AtomicU64,
-    /// How often everything was copied.
+    /// Number of copies begun.
     pub copies: AtomicU64,
-    /// How often a connection broke.
+    /// Number of reconnects.
     pub reconnects: AtomicU64,
 }
 
 impl Stats {
-    /// What the tool is doing.
+    /// The current phase.
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Relaxed) {
             1 => Phase::Copying,
@@ -76,12 +76,12 @@ impl Stats {
         }
     }
 
-    /// Notes it.
+    /// Sets the phase.
     pub fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Relaxed);
     }
 
-    /// Counts a hash with that many fields whose times the target does not keep.
+    /// Counts a hash that lost the expiry of `fields` fields.
     pub fn lost_times(&self, fields: u64) {
         if fields > 0 {
             self.timed_hashes.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl Stats {
         }
     }
 
-    /// All that were counted so.
+    /// The hashes and fields counted by [`Stats::lost_times`].
     pub fn field_times(&self) -> FieldTimes {
         FieldTimes {
             hashes: self.timed_hashes.load(Ordering::Relaxed),
@@ -97,7 +97,7 @@ impl Stats {
         }
     }
 
-    /// The numbers and their names.
+    /// Names and values, as in the metrics file.
     pub fn figures(&self) -> [(&'static str, u64); 12] {
         let load = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         [

@@ -1,10 +1,10 @@
-//! A stream, read by XRANGE, XINFO and XPENDING, in the parts that an RDB file
-//! has of it. When entries were delivered is known to the time that the answers
-//! take.
+//! Reads a stream with XRANGE, XINFO and XPENDING, as the parts of an RDB file. Delivery
+//! times are computed from idle times, so they are as inexact as the round trip of the
+//! reply.
 
 use super::conn::Conn;
 use super::error::Result;
-use super::piece::{Piece, odd};
+use super::piece::{Piece, unexpected_reply};
 use crate::encoding::packed;
 use crate::encoding::stream::{StreamId, UNKNOWN};
 use crate::rdb::{StreamPart, StreamState};
@@ -12,7 +12,7 @@ use crate::resp::Value;
 use crate::sys::clock;
 use std::collections::BTreeMap;
 
-/// Pending entries that are asked for at once.
+/// Pending entries in one reply.
 const PENDING_AT_ONCE: &[u8] = b"1000";
 
 type Each<'e> = &'e mut dyn FnMut(StreamPart<'_>) -> Result<()>;
@@ -54,12 +54,12 @@ impl<'v> Fields<'v> {
     }
 }
 
-/// The fields of each of several, in the order of their names.
+/// The entries of a reply of XINFO, sorted by name.
 fn named(reply: &Value) -> Result<Vec<Fields<'_>>> {
-    let all = reply.as_slice().ok_or_else(|| odd("XINFO"))?;
+    let all = reply.as_slice().ok_or_else(|| unexpected_reply("XINFO"))?;
     let fields = all.iter().map(|one| one.as_slice().map(Fields));
     let fields: Option<Vec<Fields<'_>>> = fields.collect();
-    let mut fields = fields.ok_or_else(|| odd("XINFO"))?;
+    let mut fields = fields.ok_or_else(|| unexpected_reply("XINFO"))?;
     fields.sort_by_key(|one| one.text("name"));
     Ok(fields)
 }
@@ -74,12 +74,12 @@ fn id_of(value: &Value) -> Option<StreamId> {
 }
 
 impl<'s> StreamReader<'s> {
-    /// That of this key, in the connection's DB.
+    /// A reader for this key in the connection's DB.
     pub fn new(conn: &'s mut Conn, key: &'s [u8]) -> StreamReader<'s> {
         StreamReader { conn, key }
     }
 
-    /// The reply to a command; nothing if there is no such stream any more.
+    /// The reply to a command; `None` if the stream or group is gone.
     fn ask(&mut self, args: &[&[u8]]) -> Result<Option<Value>> {
         let mut out = Vec::new();
         crate::resp::encode::command(&mut out, args);
@@ -96,7 +96,7 @@ impl<'s> StreamReader<'s> {
         }
     }
 
-    /// Hands out all parts; false if the stream has gone.
+    /// Passes all parts to `each`; false if the stream is gone.
     pub fn read(mut self, each: Each<'_>) -> Result<bool> {
         let key = self.key;
         let Some((length, first, highest)) = self.entries(each)? else {
@@ -105,7 +105,7 @@ impl<'s> StreamReader<'s> {
         let Some(about) = self.ask(&[b"XINFO", b"STREAM", key])? else {
             return Ok(false);
         };
-        let about = Fields(about.as_slice().ok_or_else(|| odd("XINFO"))?);
+        let about = Fields(about.as_slice().ok_or_else(|| unexpected_reply("XINFO"))?);
         let Some(groups) = self.ask(&[b"XINFO", b"GROUPS", key])? else {
             return Ok(false);
         };
@@ -116,7 +116,7 @@ impl<'s> StreamReader<'s> {
             first: first.unwrap_or(StreamId::MIN),
             last: last.max(highest),
             deleted: about.id("max-deleted-entry-id").unwrap_or(StreamId::MIN),
-            // Before Redis 7 nobody counts.
+            // Before Redis 7 there is no such counter.
             added: about.count("entries-added").max(length),
             groups: groups.len() as u64,
         }))?;
@@ -128,9 +128,9 @@ impl<'s> StreamReader<'s> {
         Ok(true)
     }
 
-    /// The entries: how many, the first id and the last.
+    /// The entries: their number, the first id and the highest.
     fn entries(&mut self, each: Each<'_>) -> Result<Option<(u64, Option<StreamId>, StreamId)>> {
-        let wrong = || odd("XRANGE");
+        let wrong = || unexpected_reply("XRANGE");
         let (mut length, mut first, mut highest) = (0, None, StreamId::MIN);
         let mut from = Some(StreamId::MIN);
         let mut piece = Piece::default();
@@ -168,7 +168,7 @@ impl<'s> StreamReader<'s> {
         Ok(Some((length, first, highest)))
     }
 
-    /// A group with what it has pending and its consumers.
+    /// A group with its pending entries and consumers.
     fn group(&mut self, about: &Fields<'_>, each: Each<'_>) -> Result<bool> {
         let (key, name) = (self.key, about.text("name"));
         let Some(consumers) = self.ask(&[b"XINFO", b"CONSUMERS", key, name])? else {
@@ -197,7 +197,7 @@ impl<'s> StreamReader<'s> {
         for consumer in consumers {
             let name = consumer.text("name");
             let ids = owned.remove(name).unwrap_or_default();
-            let seen_ms = clock::unix_ms() as i64 - consumer.number("idle").unwrap_or(0);
+            let seen_ms = clock::unix_ms().as_i64() - consumer.number("idle").unwrap_or(0);
             each(StreamPart::Consumer {
                 name,
                 seen_ms,
@@ -208,14 +208,14 @@ impl<'s> StreamReader<'s> {
                 each(StreamPart::Owned(id))?;
             }
         }
-        // A consumer that has come since, whose entries have come along.
+        // Entries are left if a consumer was created after XINFO: read again.
         Ok(owned.is_empty())
     }
 
-    /// What a group has pending: whose it is, when it was delivered, how often.
+    /// The pending entries of a group: consumer, delivery time, number of deliveries.
     #[allow(clippy::type_complexity)] // one row of XPENDING
     fn pending(&mut self, group: &[u8]) -> Result<Option<BTreeMap<StreamId, (Vec<u8>, i64, u64)>>> {
-        let wrong = || odd("XPENDING");
+        let wrong = || unexpected_reply("XPENDING");
         let mut pending = BTreeMap::new();
         let mut from = Some(StreamId::MIN);
         while let Some(start) = from {
@@ -232,7 +232,7 @@ impl<'s> StreamReader<'s> {
                 return Ok(None);
             };
             let rows = reply.as_slice().ok_or_else(wrong)?;
-            let now_ms = clock::unix_ms() as i64;
+            let now_ms = clock::unix_ms().as_i64();
             from = None;
             for row in rows {
                 let [id, consumer, idle_ms, deliveries] = row.as_slice().ok_or_else(wrong)? else {

@@ -1,9 +1,9 @@
-//! What would end a copy in its middle, as far as that can be known before it
-//! begins: DBs that the target does not have, times of fields that it does not
-//! keep, and, in append-only files, commands that cannot be carried over.
+//! Checks before a copy: what would end it in the middle, as far as it can be known
+//! beforehand. DBs that the target does not have, field expiry that it does not support,
+//! and, in append-only files, commands that cannot be translated.
 //!
-//! A server says in INFO what it has; files are read once more than otherwise.
-//! What comes later, in the stream or under a prefix, ends the tool when it comes.
+//! A server is checked by its INFO; files are read once more. Later causes, in the
+//! stream or under a prefix, end the tool when they occur.
 
 use super::Stop;
 use super::aof::{self, AofFeed};
@@ -26,18 +26,18 @@ use std::io::BufRead;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Looks before a copy. With `--keep-going` there is nothing to look for.
+/// The checks; omitted with `--keep-going`.
 pub struct Survey<'s> {
-    /// What is copied, and where it goes. Its figures are not those of the copy.
+    /// The rewriter of the copy, with counters of its own.
     rewriter: Rewriter,
     dbs: Dbs,
-    /// DBs of the target that it has.
+    /// DBs already checked.
     known: BTreeSet<u64>,
     stop: &'s Stop,
 }
 
 impl<'s> Survey<'s> {
-    /// Nothing if nobody asks for it.
+    /// `None` with `--keep-going`.
     pub fn new(options: &Options, rewriter: &Rewriter, stop: &'s Stop) -> Option<Survey<'s>> {
         (!options.keep_going).then(|| Survey {
             rewriter: Rewriter {
@@ -51,7 +51,7 @@ impl<'s> Survey<'s> {
     }
 
     /// # Errors
-    /// The target does not have the DB where keys of the source's go.
+    /// The target does not have the DB to which keys of the source would go.
     fn check_db(&mut self, from: u64, to: u64) -> Result<()> {
         if !self.known.insert(to) {
             return Ok(());
@@ -64,7 +64,7 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Looks at what a server has.
+    /// Checks a source server.
     pub fn server(&mut self, source: &mut Conn) -> Result<()> {
         let mapping = self.rewriter.mapping.clone();
         for (from, to) in mapping.dbs().into_iter().flatten() {
@@ -78,7 +78,7 @@ impl<'s> Survey<'s> {
             self.check_db(found.db, to)?;
             let (db, hashes) = (found.db, found.timed_hashes);
             let is_lossy = hashes > 0 && !self.rewriter.abilities.field_times;
-            // Which keys they are INFO does not say.
+            // INFO does not say which keys these are.
             if is_lossy && mapping.has_all_keys() {
                 return Err(Error::Refused(format!(
                     "in DB {db} of the source, fields of {hashes} hashes have times of their own, which the target does not keep: nothing was copied; --keep-going takes such hashes without these times"
@@ -88,7 +88,7 @@ impl<'s> Survey<'s> {
         Ok(())
     }
 
-    /// Looks at what files hold; the first may begin with an RDB file.
+    /// Checks files; the first may begin with an RDB preamble.
     pub fn files(&mut self, files: &[PathBuf]) -> Result<()> {
         let (mut first, mut rest) = (None, files);
         if let [base, others @ ..] = files
@@ -103,7 +103,7 @@ impl<'s> Survey<'s> {
         self.commands(&mut AofFeed::new(first, rest, &stats))
     }
 
-    /// Looks at an RDB file; returns what follows it.
+    /// Checks an RDB file; returns the source, which stands behind it.
     fn rdb_file<R: BufRead>(&mut self, source: R) -> Result<R> {
         let mut at = 0;
         let failed = |error, at| Error::Rdb {
@@ -129,7 +129,7 @@ impl<'s> Survey<'s> {
                     let mut is_lossy = false;
                     let read = file.value(head.kind, |element: Element<'_>| {
                         let timed = |element| {
-                            matches!(element, Element::Field { expire_ms, .. } if expire_ms != 0)
+                            matches!(element, Element::Field { expire_ms, .. } if expire_ms.is_some())
                         };
                         is_lossy |= looks && timed(element);
                         Ok::<(), rdb::Error>(())
@@ -148,7 +148,7 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Looks at commands: what each would be at the target.
+    /// Checks that each command can be translated.
     fn commands(&mut self, feed: &mut AofFeed) -> Result<()> {
         let limits = Limits {
             max_bulk_len: MAX_ARG_LEN,
@@ -170,7 +170,7 @@ impl<'s> Survey<'s> {
                         return Ok(());
                     }
                 }
-                // The replay says where it is broken.
+                // The replay reports the error.
                 Err(_) => return Ok(()),
             }
         }
@@ -201,7 +201,7 @@ impl<'s> Survey<'s> {
     }
 }
 
-/// Says so if the source can get keys in DBs that the target does not have.
+/// Warns if the source has more DBs than the target.
 pub fn compare_databases(source: &mut Conn, target: &mut Conn) -> Result<()> {
     let databases = |conn: &mut Conn| -> Result<Option<u64>> {
         let answer = conn.ask_maybe(&["CONFIG", "GET", "databases"])?;

@@ -1,21 +1,21 @@
-//! A limit of bytes a second that holds over any second.
+//! A rate limit in bytes per second.
 
 use std::time::{Duration, Instant};
 
-/// How much may be passed at once, as a part of a second's bytes.
+/// Largest burst, as a fraction of a second's bytes.
 const BURST: f64 = 0.1;
 
-/// Lets bytes through at a rate.
+/// A rate limiter.
 #[derive(Debug, Clone)]
 pub struct Throttle {
     bytes_per_s: f64,
-    /// Bytes that may pass now; negative: that have passed too early.
+    /// Bytes that may pass now; negative after bytes that passed too early.
     credit: f64,
     at: Instant,
 }
 
 impl Throttle {
-    /// A throttle of so many MB (10⁶ bytes) a second.
+    /// A limit of `mb_per_s` MB (10⁶ bytes) per second.
     pub fn new(mb_per_s: f64) -> Throttle {
         Throttle {
             bytes_per_s: mb_per_s * 1e6,
@@ -24,12 +24,12 @@ impl Throttle {
         }
     }
 
-    /// How many bytes to pass at a time at the most.
+    /// Most bytes to pass at a time.
     pub fn step(&self) -> usize {
         ((self.bytes_per_s * BURST) as usize).max(1)
     }
 
-    /// Notes that bytes have passed; how long to wait before the next ones.
+    /// Records that bytes have passed; returns how long to wait before the next.
     pub fn passed(&mut self, bytes: usize, now: Instant) -> Duration {
         let earned = now.saturating_duration_since(self.at).as_secs_f64() * self.bytes_per_s;
         self.at = now;

@@ -1,88 +1,89 @@
-//! The values of a server, read by commands: small ones as payloads of DUMP, many
-//! at a time; large ones, and all where DUMP is refused, by the commands of their
-//! types. Large ones come in pieces, so memory does not grow with them; what is
-//! written to such a value meanwhile may be in some pieces and not in others.
+//! Reads the values of a server with commands. Small values are read many at a time,
+//! with DUMP; large ones, and all where DUMP is refused, with the commands of their
+//! types. Large values are read in pieces, so memory stays bounded; concurrent writes
+//! may be in some pieces and not in others.
 
 use super::conn::Conn;
 use super::error::{Error, Result};
-use super::piece::{PIECE_BYTES, Piece, odd};
+use super::piece::{PIECE_BYTES, Piece, unexpected_reply};
 use super::stream_reader::StreamReader;
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::rdb::Element;
 use crate::resp::Value;
 use crate::resp::encode::command;
 use crate::sys::clock;
 
-/// Elements up to which a collection is small.
+/// Most elements of a small collection.
 const SMALL_ELEMENTS: i64 = 2000;
-/// The same where the server does not tell how many bytes they have.
+/// The same if the server does not report sizes in bytes.
 const SMALL_UNSIZED: i64 = 64;
-/// Elements up to which nobody asks how many bytes they have.
+/// Most elements of a collection whose size in bytes is not asked for.
 const FEW_ELEMENTS: i64 = 8;
-/// Bytes up to which a value is small.
+/// Most bytes of a small value.
 const SMALL_BYTES: i64 = 1 << 20;
-/// Short replies under way at once: they must not fill all buffers on the way
-/// while nobody reads them.
+/// Short replies outstanding at once. More could fill all buffers while the client still
+/// sends.
 const SHORT_AT_ONCE: usize = 1000;
-/// The same for values.
+/// Values outstanding at once.
 const AT_ONCE: usize = 256;
-/// Bytes of values that are asked for at once, but for the last one.
+/// Bytes of values outstanding at once, not counting the last value.
 const AT_ONCE_BYTES: i64 = 8 << 20;
 
-/// What is known of a value before it is read.
+/// Type and size of a value, from commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
-    /// What TYPE says.
+    /// The reply of TYPE.
     pub kind: String,
-    /// Elements, or bytes of a string.
+    /// Number of elements, or bytes of a string.
     pub len: i64,
-    /// Bytes, about; 0 if that is not known.
+    /// Approximate bytes; 0 if unknown.
     size: i64,
-    /// Unix ms; 0: never.
-    pub expire_ms: u64,
-    /// Whether it is read at once.
+    /// Expiry in Unix ms; 0: none.
+    pub expire_ms: UnixMs,
+    /// Whether it is read with one command.
     pub is_small: bool,
 }
 
 /// A part of a value.
 pub enum Part<'p> {
-    /// All of it.
+    /// The whole value.
     Payload(&'p [u8]),
     /// The next bytes of a string.
     Text(&'p [u8]),
-    /// The next element; a scan may show one twice.
+    /// The next element; SSCAN, HSCAN and ZSCAN may return one twice.
     Element(Element<'p>),
-    /// That was all.
+    /// The end of the value.
     End,
-    /// It is not there any more, or is of another type.
+    /// The value was deleted or has another type now.
     Gone,
 }
 
 /// How small values are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// As payloads.
+    /// With DUMP.
     Dump,
-    /// By the commands of their types.
+    /// With the commands of their types.
     Typed,
 }
 
-/// One server.
+/// A server and its abilities.
 pub struct Values {
     /// The connection.
     pub conn: Conn,
-    /// Whether it lets DUMP be called.
+    /// Whether it allows DUMP.
     pub has_dump: bool,
-    /// Whether fields of hashes can have times.
+    /// Whether it supports expiry of hash fields.
     pub has_field_times: bool,
-    /// Whether it has PEXPIRETIME: since Redis 7.
+    /// Whether it has PEXPIRETIME, since Redis 7.
     pub has_expiretime: bool,
-    /// Whether it tells how much memory a value takes: since Redis 4.
+    /// Whether it has MEMORY USAGE, since Redis 4.
     has_usage: bool,
 }
 
 impl Values {
-    /// Finds out what a server lets us do with keys that begin with `prefix`.
+    /// Finds out which commands a server allows for keys that begin with `prefix`.
     pub fn new(mut conn: Conn, prefix: &[u8]) -> Result<Values> {
         let none = [prefix, b"kedis:migration:none"].concat();
         let none = none.as_slice();
@@ -101,13 +102,13 @@ impl Values {
         })
     }
 
-    /// What follows is asked of this DB.
+    /// Selects the DB for later commands.
     pub fn select(&mut self, db: u64) -> Result<()> {
         self.conn.ask(&["SELECT", &db.to_string()])?;
         Ok(())
     }
 
-    /// Those of these keys that the DB does not have.
+    /// The keys among these that the DB does not have.
     pub fn missing(&mut self, keys: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
         let names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         let found = self.each(&names, |key| vec![b"EXISTS", key])?;
@@ -118,8 +119,7 @@ impl Values {
         Ok(missing.map(|(_, key)| key.clone()).collect())
     }
 
-    /// The shapes of the values of some keys of the DB; nothing for a key that is
-    /// not there.
+    /// Types and sizes of the values of these keys; `None` for a missing key.
     pub fn shapes(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Shape>>> {
         let kinds = self.each(keys, |key| vec![b"TYPE", key])?;
         let kinds: Vec<String> = kinds
@@ -151,9 +151,9 @@ impl Values {
         Ok(known
             .map(|(((kind, len), time), size)| {
                 let expire_ms = match u64::try_from(time.as_i64().unwrap_or(-1)) {
-                    Err(_) => 0,
-                    Ok(at_ms) if self.has_expiretime => at_ms,
-                    Ok(left_ms) => left_ms + now_ms,
+                    Err(_) => UnixMs::NONE,
+                    Ok(at_ms) if self.has_expiretime => UnixMs(at_ms),
+                    Ok(left_ms) => now_ms + left_ms,
                 };
                 let bound = match (kind.as_str(), self.has_usage) {
                     ("string", _) => SMALL_BYTES,
@@ -171,8 +171,8 @@ impl Values {
             .collect())
     }
 
-    /// About how many bytes the elements of each collection take; 0 if the server
-    /// does not tell, or there are so few that it does not matter.
+    /// Approximate bytes of each collection; 0 if the server does not report them, or
+    /// for small collections.
     fn sizes(&mut self, keys: &[&[u8]], lens: &[i64]) -> Result<Vec<i64>> {
         let mut sizes = vec![0; keys.len()];
         if !self.has_usage {
@@ -199,8 +199,8 @@ impl Values {
         Ok(sizes)
     }
 
-    /// The replies to a command for each key. That a key has another type by now
-    /// is one of them, other errors are not.
+    /// The replies to a command for each key. WRONGTYPE is returned as a reply; other
+    /// errors fail.
     pub fn each<'k>(
         &mut self,
         keys: &[&'k [u8]],
@@ -217,7 +217,7 @@ impl Values {
         Ok(replies)
     }
 
-    /// Sends commands together, and hands out the replies as they come.
+    /// Sends commands in a pipeline and passes each reply to `each`.
     fn pipeline(
         &mut self,
         asked: &[Vec<&[u8]>],
@@ -239,8 +239,8 @@ impl Values {
         Ok(())
     }
 
-    /// Reads values of the DB and hands out their parts, those of a value in order
-    /// and together; numbers are places in `keys`. Small ones come first.
+    /// Reads values of the DB and passes their parts to `each`, with the index in
+    /// `keys`. The parts of a value come in order and together. Small values come first.
     pub fn read(
         &mut self,
         keys: &[(&[u8], &Shape)],
@@ -311,7 +311,7 @@ impl Values {
         })
     }
 
-    /// The reply to a command, or nothing if the key has another type by now.
+    /// The reply to a command; `None` if the key has another type now.
     fn ask(&mut self, args: &[&[u8]]) -> Result<Option<Value>> {
         let mut found = None;
         self.pipeline(&[args.to_vec()], |_, reply| {
@@ -382,7 +382,7 @@ impl Values {
                 return Ok(false);
             };
             let Ok([next, Value::Array(items)]) = <[Value; 2]>::try_from(answer) else {
-                return Err(odd("a scan"));
+                return Err(unexpected_reply("a scan"));
             };
             let times = match kind == "hash" && self.has_field_times {
                 true => self.field_times(key, &items)?,
@@ -397,8 +397,8 @@ impl Values {
         }
     }
 
-    /// When each of these fields expires, Unix ms; 0: never. Their values stand
-    /// between them.
+    /// The expiry of each of these fields in Unix ms; 0: none. `items` has fields and
+    /// values alternately.
     fn field_times(&mut self, key: &[u8], items: &[Value]) -> Result<Vec<u64>> {
         let fields: Vec<&[u8]> = items
             .chunks(2)
@@ -430,7 +430,7 @@ fn whole<'k>(key: &'k [u8], kind: &str, way: Way) -> Vec<&'k [u8]> {
     }
 }
 
-/// Hands out what the reply to such a command holds.
+/// Passes the parts in the reply of [`whole`] to `each`.
 fn hand_out(
     reply: &Value,
     kind: &str,
@@ -448,7 +448,7 @@ fn hand_out(
     each(Part::End)
 }
 
-/// The elements of a collection, as its commands reply them.
+/// The elements of a collection in a reply of its commands.
 fn elements(
     kind: &str,
     items: &[Value],
@@ -465,13 +465,13 @@ fn elements(
         let (first, second) = (parts.next().unwrap_or_default(), parts.next());
         each(match (kind, second) {
             ("zset", Some(score)) => {
-                let score = num::parse_f64(score).ok_or_else(|| odd("ZSCAN"))?;
+                let score = num::parse_f64(score).ok_or_else(|| unexpected_reply("ZSCAN"))?;
                 Element::Scored(score, first)
             }
             ("hash", Some(value)) => Element::Field {
                 field: first,
                 value,
-                expire_ms: times.get(at).copied().unwrap_or(0),
+                expire_ms: times.get(at).copied().map_or(UnixMs::NONE, UnixMs),
             },
             ("list", _) => Element::Item(first),
             _ => Element::Member(first),

@@ -1,11 +1,11 @@
-//! Compares what both sides have, key by key.
+//! Compares both sides, key by key.
 //!
-//! Values are compared by digests that know their type: the order of a list
-//! counts, that of a set or hash does not, and how a server encodes a value
-//! never does. Small values come as payloads of DUMP where both sides have it.
+//! Values are compared by digests that depend on the type: the order of a list counts,
+//! the order of a set or hash does not, nor does the encoding. Small values are read
+//! with DUMP if both sides have it.
 //!
-//! The source may be written to meanwhile: keys that differ are looked at again
-//! a few times before they are reported.
+//! The source may be written to during the comparison: keys that differ are compared
+//! again a few times before they are reported.
 
 use super::conn::Conn;
 use super::copy::{GRACE_MS, MAX_STRING};
@@ -16,6 +16,7 @@ use super::peers::{has_command, keyspaces, scan};
 use super::stats::{Phase, Stats};
 use super::values::{Part, Shape, Values, Way};
 use super::{Stop, sleep};
+use crate::base::time::UnixMs;
 use crate::encoding::stream::StreamId;
 use crate::rdb::decode::read_value;
 use crate::rdb::reader::Reader;
@@ -28,35 +29,34 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often a key that differs is looked at again.
-const LOOKS: usize = 4;
-/// And how long after the look before.
-const LOOK_AFTER: Duration = Duration::from_millis(500);
-/// By how much times may differ where a server says only how long a key has to
-/// live.
+/// How often a key that differs is compared again.
+const RECHECKS: usize = 4;
+/// Delay before each of these comparisons.
+const RECHECK_DELAY: Duration = Duration::from_millis(500);
+/// Tolerance for expiry times if a server only reports relative ones.
 const DRIFT_MS: u64 = 1000;
-/// Keys that differ and are written down; of others only the number is known.
+/// Most keys that are reported one by one; later ones are only counted.
 const MAX_REPORTED: u64 = 1000;
-/// Keys that wait to be looked at again.
+/// Most keys that are kept for another comparison.
 const MAX_SUSPECTS: usize = 100_000;
 
 /// A key's place: DB and name at the source, DB and name at the target.
 type Place = (u64, Vec<u8>, u64, Vec<u8>);
 
-/// What both sides have of a key.
+/// The value of a key on both sides.
 type Pair = (Option<Seen>, Option<Seen>);
 
-/// A value, as far as it is compared.
+/// What is compared of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seen {
     kind: String,
     elements: i64,
     digest: u128,
-    /// Unix ms; 0: never.
-    expire_ms: u64,
+    /// Expiry in Unix ms; 0: none.
+    expire_ms: UnixMs,
 }
 
-/// Compares all keys that are copied; returns how many differ.
+/// Compares all copied keys; returns how many differ.
 pub fn compare(
     options: &Options,
     mapping: &Mapping,
@@ -89,7 +89,7 @@ pub fn compare(
         stats,
         suspects: BTreeSet::new(),
         reported: 0,
-        is_first_look: true,
+        is_first_check: true,
     };
     stats.set_phase(Phase::Comparing);
     stats.keys.store(0, Ordering::Relaxed);
@@ -114,11 +114,11 @@ pub fn compare(
 /// What counts as a difference.
 #[derive(Debug, Clone, Copy)]
 struct Rules {
-    /// How both sides are read: their digests are the same only then.
+    /// How small values are read: only digests of the same way can be compared.
     way: Way,
-    /// Whether the times of fields count.
+    /// Whether field expiry counts.
     field_times: bool,
-    /// By how much times of keys may differ.
+    /// Tolerance for the expiry of keys.
     drift_ms: u64,
 }
 
@@ -131,7 +131,7 @@ struct Compare<'c> {
     stats: &'c Arc<Stats>,
     suspects: BTreeSet<Place>,
     reported: u64,
-    is_first_look: bool,
+    is_first_check: bool,
 }
 
 impl Compare<'_> {
@@ -145,7 +145,7 @@ impl Compare<'_> {
             let keys = compared.map(|known| known.keys).sum();
             self.stats.keys_expected.store(keys, Ordering::Relaxed);
         }
-        // What the source has must be at the target, and be the same.
+        // First direction: the keys of the source.
         for (from, to) in &dbs {
             let mut scanner = Conn::new(&options.source(), self.stop)?;
             let prefix = self.mapping.prefix().to_vec();
@@ -164,7 +164,7 @@ impl Compare<'_> {
                 Ok(true)
             })?;
         }
-        // What the target has must be at the source.
+        // Second direction: keys that only the target has.
         for (from, to) in &dbs {
             for prefix in self.mapping.target_prefixes() {
                 let mut scanner = Conn::new(&options.target(), self.stop)?;
@@ -187,7 +187,7 @@ impl Compare<'_> {
                 })?;
             }
         }
-        self.look_again(LOOKS)?;
+        self.recheck(RECHECKS)?;
         let left = std::mem::take(&mut self.suspects);
         for place in left {
             self.report(&place)?;
@@ -195,7 +195,7 @@ impl Compare<'_> {
         Ok(())
     }
 
-    /// The DBs to compare and where they are at the target.
+    /// The DBs to compare, at the source and at the target.
     fn dbs(&mut self) -> Result<Vec<(u64, u64)>> {
         if let Some(dbs) = self.mapping.dbs() {
             return Ok(dbs.iter().map(|(from, to)| (*from, *to)).collect());
@@ -210,9 +210,9 @@ impl Compare<'_> {
     fn suspect(&mut self, places: Vec<Place>) -> Result<()> {
         self.suspects.extend(places);
         if self.suspects.len() > MAX_SUSPECTS {
-            self.look_again(1)?;
-            self.is_first_look = true;
-            // Those that still differ will hardly be equal later.
+            self.recheck(1)?;
+            self.is_first_check = true;
+            // Keys that still differ now are reported at once, to bound memory.
             for place in std::mem::take(&mut self.suspects) {
                 self.report(&place)?;
             }
@@ -220,13 +220,13 @@ impl Compare<'_> {
         Ok(())
     }
 
-    fn look_again(&mut self, times: usize) -> Result<()> {
-        self.is_first_look = false;
+    fn recheck(&mut self, times: usize) -> Result<()> {
+        self.is_first_check = false;
         for _ in 0..times {
             if self.suspects.is_empty() {
                 return Ok(());
             }
-            sleep(LOOK_AFTER, self.stop);
+            sleep(RECHECK_DELAY, self.stop);
             let suspects: Vec<Place> = std::mem::take(&mut self.suspects).into_iter().collect();
             for places in suspects.chunks(500) {
                 self.stop.check()?;
@@ -239,20 +239,20 @@ impl Compare<'_> {
         Ok(())
     }
 
-    /// Those of these places, all of one DB, whose values differ.
+    /// The places whose values differ. All must be of one pair of DBs.
     fn differences(&mut self, places: &[Place]) -> Result<Vec<Place>> {
         let Some((from, _, to, _)) = places.first() else {
             return Ok(Vec::new());
         };
         let (from, to) = (*from, *to);
-        let pairs = self.look(from, to, places)?.into_iter().zip(places);
+        let pairs = self.read_both(from, to, places)?.into_iter().zip(places);
         let rules = self.rules;
         let different = pairs.filter(|((a, b), _)| !are_equal(a.as_ref(), b.as_ref(), rules));
         Ok(different.map(|(_, place)| place.clone()).collect())
     }
 
-    /// What both sides have of keys of one DB.
-    fn look(&mut self, from: u64, to: u64, places: &[Place]) -> Result<Vec<Pair>> {
+    /// Reads keys of one pair of DBs on both sides.
+    fn read_both(&mut self, from: u64, to: u64, places: &[Place]) -> Result<Vec<Pair>> {
         let keys: Vec<&[u8]> = places.iter().map(|place| place.1.as_slice()).collect();
         let names: Vec<&[u8]> = places.iter().map(|place| place.3.as_slice()).collect();
         self.source.select(from)?;
@@ -261,13 +261,13 @@ impl Compare<'_> {
         let mut target = self.target.shapes(&names)?;
         for pair in source.iter_mut().zip(&mut target) {
             if let (Some(a), Some(b)) = pair {
-                // How much a value takes differs between servers.
+                // The sizes of a value differ between servers, so both must be small.
                 let is_small = a.is_small && b.is_small;
                 (a.is_small, b.is_small) = (is_small, is_small);
             }
         }
         let (source, timed) = seen(&mut self.source, &keys, &source, self.rules)?;
-        if self.is_first_look && !self.rules.field_times {
+        if self.is_first_check && !self.rules.field_times {
             timed
                 .into_iter()
                 .for_each(|fields| self.stats.lost_times(fields));
@@ -276,11 +276,13 @@ impl Compare<'_> {
         Ok(source.into_iter().zip(target).collect())
     }
 
-    /// Looks at a key once more; it counts if it still differs.
+    /// Compares a key once more and reports it if it still differs.
     fn report(&mut self, place: &Place) -> Result<()> {
         let (from, key, to, _) = place;
-        let looked = self.look(*from, *to, std::slice::from_ref(place))?.pop();
-        let (a, b) = looked.unwrap_or_default();
+        let pair = self
+            .read_both(*from, *to, std::slice::from_ref(place))?
+            .pop();
+        let (a, b) = pair.unwrap_or_default();
         if are_equal(a.as_ref(), b.as_ref(), self.rules) {
             return Ok(());
         }
@@ -311,23 +313,23 @@ fn are_equal(a: Option<&Seen>, b: Option<&Seen>, rules: Rules) -> bool {
     let (a, b) = match (a, b) {
         (None, None) => return true,
         (Some(a), Some(b)) => (a, b),
-        // One that is just over may still be there on the other side.
+        // A key that has just expired may still exist on one side.
         (Some(one), None) | (None, Some(one)) => return is_nearly_over(one.expire_ms),
     };
     let is_same_time = a.expire_ms == b.expire_ms
         || is_nearly_over(a.expire_ms) && is_nearly_over(b.expire_ms)
-        || a.expire_ms != 0
-            && b.expire_ms != 0
-            && a.expire_ms.abs_diff(b.expire_ms) <= rules.drift_ms;
+        || a.expire_ms.is_some()
+            && b.expire_ms.is_some()
+            && a.expire_ms.0.abs_diff(b.expire_ms.0) <= rules.drift_ms;
     is_same_time && (&a.kind, a.elements, a.digest) == (&b.kind, b.elements, b.digest)
 }
 
-/// Whether a time is so near that the tool may have put it off.
-fn is_nearly_over(expire_ms: u64) -> bool {
-    expire_ms != 0 && expire_ms < clock::unix_ms() + GRACE_MS
+/// Whether the expiry is so near that the tool may have postponed it.
+fn is_nearly_over(expire_ms: UnixMs) -> bool {
+    expire_ms.is_some() && expire_ms < clock::unix_ms() + GRACE_MS
 }
 
-/// Reads the values of these shapes; and how many fields of each have times.
+/// Reads the values with these shapes; returns also the number of fields with expiry.
 fn seen(
     side: &mut Values,
     keys: &[&[u8]],
@@ -362,17 +364,17 @@ fn seen(
     Ok((seen, timed))
 }
 
-/// Sums up a value as its parts come.
+/// Computes the digest of a value from its parts.
 struct Digest {
     rules: Rules,
-    now_ms: u64,
+    now_ms: UnixMs,
     sum: Sum,
     text: Option<SipHasher13>,
-    /// Of elements without an order: a scan may show one twice.
+    /// Digests of unordered elements; a set, because a scan may return one twice.
     unordered: BTreeSet<u128>,
-    /// Fields with a time of their own.
+    /// Number of fields with an expiry of their own.
     timed_fields: u64,
-    /// It was not there any more.
+    /// Whether the value was deleted during the read.
     is_gone: bool,
 }
 
@@ -399,7 +401,7 @@ impl Digest {
         }
     }
 
-    /// Adds a payload; of one that is not understood here, its bytes.
+    /// Adds a payload; an unknown one by its bytes.
     fn payload(&mut self, bytes: &[u8]) {
         let read = payload::open(bytes).and_then(|opened| {
             let mut reader = Reader::new(opened.value, MAX_STRING);
@@ -423,14 +425,14 @@ impl Digest {
                 value,
                 expire_ms,
             } => {
-                self.timed_fields += u64::from(expire_ms != 0);
-                // What is over is not there, whenever it is removed.
-                if expire_ms == 0 || expire_ms > self.now_ms {
+                self.timed_fields += u64::from(expire_ms.is_some());
+                // Expired fields do not count, whether they are removed yet or not.
+                if !expire_ms.is_some() || expire_ms > self.now_ms {
                     let counts = self.rules.field_times;
                     self.unordered.insert(element_digest(Element::Field {
                         field,
                         value,
-                        expire_ms: if counts { expire_ms } else { 0 },
+                        expire_ms: if counts { expire_ms } else { UnixMs::NONE },
                     }));
                 }
             }
@@ -440,7 +442,7 @@ impl Digest {
             Element::Stream(StreamPart::Pending { id, deliveries, .. })
                 if self.rules.way == Way::Typed =>
             {
-                // When it was delivered is not known exactly.
+                // The delivery time is not known exactly.
                 self.sum.add(Element::Stream(StreamPart::Pending {
                     id,
                     delivered_ms: 0,
@@ -480,15 +482,15 @@ fn element_digest(element: Element<'_>) -> u128 {
             hash.write_u64(field.len() as u64);
             hash.write(field);
             hash.write(value);
-            hash.write_u64(expire_ms);
+            hash.write_u64(expire_ms.0);
         }
         Element::Stream(part) => stream_part(&mut hash, part),
     }
     hash.finish128().as_u128()
 }
 
-/// What counts of a stream: not what the versions of Redis count differently, nor
-/// when a consumer was last there.
+/// What counts of a stream. Left out is what versions of Redis count differently, and
+/// when a consumer was last active.
 fn stream_part(hash: &mut SipHasher13, part: StreamPart<'_>) {
     let mut write_id = |id: StreamId| hash.write(&id.encode());
     match part {
@@ -529,7 +531,7 @@ fn stream_part(hash: &mut SipHasher13, part: StreamPart<'_>) {
     }
 }
 
-/// Sums up elements: the order counts for lists and streams alone.
+/// Combines elements; the order counts for lists and streams only.
 #[derive(Default)]
 struct Sum {
     total: u128,
@@ -576,7 +578,7 @@ mod tests {
         let field = |field, value| Element::Field {
             field,
             value,
-            expire_ms: 0,
+            expire_ms: UnixMs::NONE,
         };
         assert_ne!(sum(&[field(b"ab", b"c")]), sum(&[field(b"a", b"bc")]));
     }

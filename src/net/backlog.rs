@@ -1,17 +1,16 @@
-//! Replies that a peer has not taken yet, in the pieces in which they were made.
+//! Replies that the peer has not read yet, in chunks.
 //!
-//! A reply buffer that could not be sent grows with every further request. One
-//! buffer for all of it would be copied each time it doubles, would take up to twice
-//! the memory of its bytes, and would give nothing back before all is sent. So a buffer
-//! that has reached [`CHUNK_BYTES`] is put aside as it is, and the next replies begin a
-//! new one.
+//! An unsent reply buffer grows with every further request. A single buffer would be copied
+//! each time it doubles, would take up to twice the memory of its bytes, and would free nothing
+//! before everything is sent. So a buffer that has reached [`CHUNK_BYTES`] is set aside as it
+//! is, and the next replies begin a new one.
 
 use std::collections::VecDeque;
 
 /// A reply buffer of at least so many unsent bytes becomes a chunk.
 pub const CHUNK_BYTES: usize = 256 << 10;
 
-/// Chunks in the order in which they are sent; sent up to `sent` bytes of the first one.
+/// Chunks in the order of sending. Of the first one, `sent` bytes are sent.
 #[derive(Debug, Default)]
 pub struct Backlog {
     chunks: VecDeque<Vec<u8>>,
@@ -21,8 +20,8 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Appends a chunk of which the first `sent` bytes are sent already. Only a chunk
-    /// that becomes the first one may be sent in part.
+    /// Appends a chunk of which `sent` bytes are already sent. `sent` is 0 unless the backlog
+    /// is empty.
     pub fn push(&mut self, mut chunk: Vec<u8>, sent: usize) {
         debug_assert!(sent == 0 || self.chunks.is_empty());
         debug_assert!(sent < chunk.len());
@@ -35,12 +34,12 @@ impl Backlog {
         self.chunks.push_back(chunk);
     }
 
-    /// What is to be sent next; `None`: there is nothing.
+    /// The bytes to send next, if there are any.
     pub fn front(&self) -> Option<&[u8]> {
         self.chunks.front().map(|chunk| &chunk[self.sent..])
     }
 
-    /// `bytes` of [`Backlog::front`] are sent.
+    /// Records that `bytes` of [`Backlog::front`] are sent.
     pub fn advance(&mut self, bytes: usize) {
         self.sent += bytes;
         self.bytes -= bytes;

@@ -1,10 +1,11 @@
-//! One connection: its socket, what was read of requests, what waits to be sent.
+//! One connection: its socket, its input, its output.
 
 mod output;
 mod room;
 
 use super::backlog::Backlog;
 use super::look_ahead::{LookAhead, next_key};
+use crate::base::time::UnixMs;
 use crate::exec::{Executor, Outcome};
 use crate::resp::{FREE_BYTES, Limits, Parser, Progress, ProtocolError, Reply};
 use crate::state::clients::ClientFlags;
@@ -23,19 +24,18 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// So many bytes of replies may wait for a peer whatever memory others take. While more
-/// do, and clients have no room for further ones, its requests wait too.
+/// Unsent bytes of replies that a connection may always have. Requests of a connection with
+/// more unsent bytes wait while there is no memory for further replies.
 const OUTPUT_FREE: usize = 64 << 10;
-/// A client that has not said the password and leaves this many bytes of
-/// replies unread is closed.
+/// A client that has not authenticated is closed when it has more unsent bytes.
 const OUTPUT_BEFORE_AUTH: usize = 64 << 10;
-/// Bytes read from one connection before the others have their turn.
+/// Bytes read from one connection before the next one is served.
 const READ_BUDGET: usize = 256 << 10;
-/// Requests of one connection before the others have their turn.
+/// Requests of one connection before the next one is served.
 const REQUEST_BUDGET: u32 = 2048;
-/// Bytes of a connection that are read before its turn, at the most.
-pub const EARLY: usize = 8 << 10;
-/// Buffers that grew past this are freed once they are empty.
+/// Bytes of a connection that are read ahead of its turn.
+pub const READ_AHEAD: usize = 8 << 10;
+/// Larger buffers are freed once they are empty.
 const KEEP_BUFFER: usize = 64 << 10;
 
 /// How a turn of a connection ended.
@@ -43,15 +43,15 @@ const KEEP_BUFFER: usize = 64 << 10;
 pub enum Turn {
     /// Nothing more to read or run.
     Idle,
-    /// The budget or the tick is used up; there is more.
+    /// The budget or the tick is exhausted, and there is more.
     More,
     /// Requests wait until a pause ends.
     Paused,
-    /// A request waits for other clients; what follows waits for it.
+    /// A request waits for other clients, and the following requests wait for it.
     Blocked,
-    /// Requests wait until clients have room for further replies.
+    /// Requests wait for memory, for themselves or their replies.
     NoRoom,
-    /// The peer is gone, or its requests cannot be read.
+    /// The peer has disconnected, or its requests exceed a limit.
     Closed,
 }
 
@@ -61,54 +61,55 @@ pub struct Connection {
     /// The client.
     pub session: Session,
     parser: Parser,
-    /// Bytes of a request that has not arrived whole, or waits; run up to `run`.
+    /// Bytes of requests that are not complete or wait; those before `run` are processed.
     input: Vec<u8>,
     run: usize,
-    /// Replies that the peer did not take; those in `reply` follow on them.
+    /// Replies that the peer has not read; those in `reply` follow.
     backlog: Backlog,
-    /// Replies; sent up to `sent`.
+    /// Replies; the bytes before `sent` are sent.
     pub reply: Reply,
     sent: usize,
-    /// Where this tick's replies begin, and how many there are.
+    /// Where the replies of this tick begin, and their number.
     tick_start: usize,
     tick_replies: u32,
-    /// Whether they must wait for the disk if the tick does.
+    /// Whether these replies must wait for the disk if the tick does.
     must_wait: bool,
     /// Whether a request of this tick may have changed the session.
     changes_session: bool,
-    /// Whether they do wait for it. Until they are released no more requests are run.
+    /// Whether they wait for the disk. No request runs until then.
     parked: bool,
-    /// Since when more than the soft limit waits to be sent, Unix ms.
-    long_since_ms: Option<u64>,
-    /// Invalidations that came while a worker had a request; they follow its reply.
-    told_early: Vec<u8>,
-    /// Whether it is on the thread's list of connections with replies of this tick, or
-    /// on that of a tick that waits for the disk.
+    /// Since when the unsent bytes exceed the soft limit, Unix ms.
+    long_since_ms: Option<UnixMs>,
+    /// Invalidations that were sent while a worker had a request; they are repeated after its
+    /// reply.
+    repeated_pushes: Vec<u8>,
+    /// Whether it is in its thread's list of connections with replies of this tick, or in that
+    /// of a parked tick.
     pub in_tick: bool,
-    /// In which window of [`super::gather`] it last had requests.
+    /// The window of [`super::gather`] in which it last had requests.
     pub gathered_in: u32,
-    /// Whether it is on the thread's list of connections to look at again.
+    /// Whether it is in its thread's list of connections to serve in the next tick.
     pub in_pending: bool,
-    /// Whether it is on the thread's list of those that wait for a pause to end.
+    /// Whether it is in its thread's list of connections that wait for the end of a pause.
     pub in_paused: bool,
-    /// Since when it is on the thread's list of those whose requests wait until clients
-    /// have room, Unix ms.
-    pub no_room_since_ms: Option<u64>,
-    /// Memory that it waits for, in bytes: for a request, or for the reply to one.
+    /// Since when it is in its thread's list of connections that wait for memory, Unix ms.
+    pub no_room_since_ms: Option<UnixMs>,
+    /// Memory that it waits for, in bytes, for a request or for a reply.
     wanted: u64,
-    /// Bytes that are lent for what the request writes that runs next.
+    /// Bytes that are lent for the writes of the next request.
     writes_bytes: usize,
-    /// Memory for a long request that has not run yet.
+    /// Memory lent for a long request that has not run yet.
     loan: Option<Loan>,
-    /// Memory for those that have run, until their tick ends.
+    /// Memory lent for requests that have run, until their tick ends.
     pub spent_loans: Vec<Loan>,
     /// Whether the socket may have more to read.
     readable: bool,
-    /// Whether the last read took so much that reading early would get in the way.
+    /// Whether the last read returned so much that reading ahead does not pay.
     reads_much: bool,
-    /// What is still to be read ends with the end of the stream.
+    /// The peer has closed its end: a read returns what is left, and then the end of the
+    /// stream.
     read_closed: bool,
-    /// The peer will send no more, or must not be listened to any more.
+    /// Nothing more is read: the peer will send nothing more, or is to be disconnected.
     ended: bool,
 }
 
@@ -141,7 +142,7 @@ impl Connection {
             changes_session: false,
             parked: false,
             long_since_ms: None,
-            told_early: Vec::new(),
+            repeated_pushes: Vec::new(),
             in_tick: false,
             gathered_in: 0,
             in_pending: false,
@@ -158,7 +159,7 @@ impl Connection {
         })
     }
 
-    /// Takes the socket off the poll.
+    /// Removes the socket from the poll.
     pub fn deregister(&mut self, registry: &Registry) {
         let done = match &mut self.socket {
             Socket::Tcp(s) => registry.deregister(s),
@@ -169,23 +170,23 @@ impl Connection {
         }
     }
 
-    /// Notes that the socket has something to read; `closed`: its end, too.
+    /// Records that the socket is readable; `closed`: the peer has closed its end.
     pub fn set_readable(&mut self, closed: bool) {
         self.readable = true;
         self.read_closed |= closed;
     }
 
-    /// Notes that its requests wait for the end of a pause, or no longer do.
+    /// Records that its requests wait for the end of a pause, or no longer do.
     pub fn set_paused(&mut self, paused: bool) {
         self.in_paused = paused;
         self.session.info.set_flag(ClientFlags::BLOCKED, paused);
     }
 
-    /// Gives back the memory of buffers that hold nothing.
+    /// Frees the memory of empty buffers.
     pub fn free_buffers(&mut self) {
         let info = &self.session.info;
         if self.input.is_empty() {
-            // Between requests it knows nothing but where its memory is.
+            // Between requests the parser has no state, but memory.
             self.parser = Parser::new();
         }
         if self.input.is_empty() && self.input.capacity() > 0 {
@@ -199,32 +200,33 @@ impl Connection {
         }
     }
 
-    /// Whether its requests wait for the reply to one of them, or for the disk.
+    /// Whether its requests wait for the reply of a worker or of another thread, or for the
+    /// disk.
     fn is_held_back(&self) -> bool {
         self.parked || self.session.waits_for_answer()
     }
 
-    /// Whether replies of this tick show what a crash could take back.
+    /// Whether replies of this tick show data that a crash could take back.
     pub fn must_wait(&self) -> bool {
         self.must_wait
     }
 
-    /// Whether there may be requests to run.
+    /// Whether there may be input to process.
     pub fn has_more(&self) -> bool {
         self.readable || self.input.len() > self.run || self.is_ending()
     }
 
-    /// Whether it should be closed once its replies are sent.
+    /// Whether it is to be closed when its replies are sent.
     pub fn is_ending(&self) -> bool {
         self.ended || self.session.close_after_reply
     }
 
-    /// Whether it goes to a feeder once its replies are sent.
+    /// Whether it goes to a replication feeder when its replies are sent.
     pub fn is_leaving(&self) -> bool {
         self.session.psync.is_some()
     }
 
-    /// What a feeder needs of it.
+    /// What a feeder takes over from it; `None` without a PSYNC request.
     pub fn take(self) -> Option<Taken> {
         Some(Taken {
             psync: *self.session.psync?,
@@ -234,13 +236,13 @@ impl Connection {
         })
     }
 
-    /// Whether the end of this tick matters to it.
+    /// Whether it has output for the end of this tick.
     pub fn is_of_tick(&self) -> bool {
         self.must_wait || self.tick_replies > 0 || self.unsent() > 0
     }
 
-    /// Reads ahead of the next turn, unless there is nothing to read yet or much.
-    pub fn read_early(&mut self, into: &mut [u8]) -> Option<io::Result<usize>> {
+    /// Reads ahead of the next turn, unless the connection waits or a large read is expected.
+    pub fn read_ahead(&mut self, into: &mut [u8]) -> Option<io::Result<usize>> {
         let waits = self.session.waiting.is_some()
             || self.is_held_back()
             || self.no_room_since_ms.is_some();
@@ -249,33 +251,32 @@ impl Connection {
         (reads && !waits && !ends).then(|| self.receive(into))
     }
 
-    /// The first key of what was read early.
-    pub fn first_key<'b>(&self, early: &'b [u8]) -> Option<(DbIndex, &'b [u8])> {
-        next_key(early).map(|(key, _)| (self.session.db(), key))
+    /// The first key of the bytes that were read ahead.
+    pub fn first_key<'b>(&self, ahead: &'b [u8]) -> Option<(DbIndex, &'b [u8])> {
+        next_key(ahead).map(|(key, _)| (self.session.db(), key))
     }
 
-    /// Reads and runs requests until there are none, the budget is used up or
-    /// the tick is full. `early`: what [`Connection::read_early`] returned, and its
-    /// buffer.
+    /// Reads and runs requests until there are none, the budget is exhausted or the tick is
+    /// full. `ahead` is the result of [`Connection::read_ahead`] and its buffer.
     pub fn turn(
         &mut self,
         executor: &mut Executor,
-        mut early: Option<(io::Result<usize>, &[u8])>,
+        mut ahead: Option<(io::Result<usize>, &[u8])>,
         scratch: &mut [u8],
     ) -> Turn {
         if self.session.waiting.is_some() {
-            debug_assert!(early.is_none(), "read although it waits");
-            return self.listen(executor, scratch);
+            debug_assert!(ahead.is_none(), "read although it waits");
+            return self.read_while_waiting(executor, scratch);
         }
         if self.reply.has_borrowed() {
-            // A worker has made a reply since it was last said what it holds.
+            // A worker's reply was appended since the memory was last counted.
             self.show_output(&executor.server().client_memory);
         }
         self.reply.bound(executor.server(), FREE_BYTES);
         let mut requests = 0;
         let mut bytes = 0;
         loop {
-            let read = match early.take() {
+            let read = match ahead.take() {
                 Some((received, buffer)) => self.take_in(executor, received, buffer, &mut requests),
                 None => {
                     match self.run_buffered(executor, &mut requests) {
@@ -312,9 +313,9 @@ impl Connection {
         }
     }
 
-    /// While a request waits for other clients: only notices that the peer is
-    /// gone, and keeps what it sends for later.
-    fn listen(&mut self, executor: &Executor, scratch: &mut [u8]) -> Turn {
+    /// While a request waits for other clients: detects a disconnection, and keeps the input
+    /// for later.
+    fn read_while_waiting(&mut self, executor: &Executor, scratch: &mut [u8]) -> Turn {
         while self.readable {
             match self.receive(scratch) {
                 Ok(0) => return Turn::Closed,
@@ -326,20 +327,20 @@ impl Connection {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return Turn::Closed,
             }
-            if self.asks_too_much(executor, 0) {
+            if self.exceeds_input_limit(executor, 0) {
                 return Turn::Closed;
             }
         }
         Turn::Idle
     }
 
-    /// Begins to wait for other clients.
+    /// Marks the client as blocked.
     pub fn begin_wait(&self) {
         self.session.info.set_flag(ClientFlags::BLOCKED, true);
     }
 
-    /// Ends the wait, if it is over, with its reply. That is durable, and may be sent
-    /// unless replies before it wait for the disk.
+    /// If the wait is over, ends it and appends the reply. That is durable, and may be sent
+    /// unless earlier replies wait for the disk.
     pub fn end_wait(&mut self, executor: &Executor) -> Option<Arc<Waiter>> {
         let waiter = self.session.waiting.take()?;
         let Some(verdict) = waiter.take_verdict() else {
@@ -377,7 +378,7 @@ impl Connection {
         Some(waiter)
     }
 
-    /// What one read came to. Requests that arrive whole are run right out of `buffer`.
+    /// Processes the result of a read. Whole requests run directly from `buffer`.
     fn take_in(
         &mut self,
         executor: &mut Executor,
@@ -398,36 +399,37 @@ impl Connection {
             self.readable = false;
             return Ok((0, Turn::Idle));
         }
-        self.reads_much = n >= EARLY;
+        self.reads_much = n >= READ_AHEAD;
         if n < buffer.len() && !self.read_closed {
-            // The socket is empty; what arrives from now on is another edge.
+            // The socket is empty; new data will raise another edge.
             self.readable = false;
         }
         executor.server().stats.read(n as u64);
         let now_ms = executor.now_ms();
         self.session.info.active_ms.store(now_ms, Ordering::Relaxed);
-        self.hear(executor.server());
+        self.push_queued(executor.server());
         let arrived = &buffer[..n];
         if !self.input.is_empty() {
             self.append(arrived);
             return Ok((n, Turn::Idle));
         }
-        if self.asks_too_much(executor, n) {
+        if self.exceeds_input_limit(executor, n) {
             return Ok((n, Turn::Closed));
         }
         let (used, turn) = self.run_requests(executor, arrived, requests);
         self.append(&arrived[used..]);
-        if self.asks_too_much(executor, 0) {
+        if self.exceeds_input_limit(executor, 0) {
             return Ok((n, Turn::Closed));
         }
         Ok((n, turn))
     }
 
-    /// What was on its way to the client before it sent what was just read comes
-    /// before the replies to that: who hears that a write is answered, and asks
-    /// then, has been told by the reply that its copy is stale.
-    fn hear(&mut self, server: &Server) {
-        if self.session.listens() {
+    /// Appends the messages that were queued for the client before it sent the input just read,
+    /// so that they precede the replies to that input. A client that knows of a completed
+    /// write, and then asks for a cached key again, has been sent the invalidation before that
+    /// reply.
+    fn push_queued(&mut self, server: &Server) {
+        if self.session.gets_messages() {
             for delivery in self.session.take_deliveries(server) {
                 self.push(&delivery);
             }
@@ -441,14 +443,14 @@ impl Connection {
         }
     }
 
-    /// Keeps bytes of a request for later. Memory grows with what has arrived:
-    /// what was announced says nothing, thousands of clients may announce much.
+    /// Keeps input for later. Memory grows with the bytes received, not with announced lengths,
+    /// which thousands of clients could make large.
     fn append(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
         self.show_input();
     }
 
-    /// Tells others what memory its requests take.
+    /// Publishes the memory of the requests in the client's statistics.
     fn show_input(&self) {
         let info = &self.session.info;
         let waiting = self.input.len() - self.run;
@@ -459,16 +461,15 @@ impl Connection {
         info.argv_bytes.store(args, Ordering::Relaxed);
     }
 
-    /// Whether requests that wait, one that has come in part and `arrived` bytes that
-    /// have just been read take more memory than they may. The caller closes the
-    /// connection.
-    fn asks_too_much(&self, executor: &Executor, arrived: usize) -> bool {
+    /// Whether waiting requests, an incomplete one and `arrived` bytes just read exceed the
+    /// limit of the query buffer. The caller then closes the connection.
+    fn exceeds_input_limit(&self, executor: &Executor, arrived: usize) -> bool {
         let kept = self.input.len() - self.run + self.parser.memory() + arrived;
         self.exceeds_query_limit(executor, kept, "request")
     }
 
-    /// Whether `bytes` are more than a request may take; if so, says of what, and counts a
-    /// disconnection. The caller closes the connection.
+    /// Whether `bytes` exceed `client-query-buffer-limit`. If so, logs that with `what` and
+    /// counts a disconnection. The caller then closes the connection.
     fn exceeds_query_limit(&self, executor: &Executor, bytes: usize, what: &str) -> bool {
         if bytes as u64 <= executor.config().client_query_buffer_limit_bytes {
             return false;
@@ -483,19 +484,19 @@ impl Connection {
         true
     }
 
-    /// Runs what was kept.
+    /// Runs the requests in `input`.
     fn run_buffered(&mut self, executor: &mut Executor, requests: &mut u32) -> Turn {
         if self.input.len() == self.run {
             return Turn::Idle;
         }
-        if self.asks_too_much(executor, 0) {
+        if self.exceeds_input_limit(executor, 0) {
             return Turn::Closed;
         }
         let input = std::mem::take(&mut self.input);
         let (used, turn) = self.run_requests(executor, &input[self.run..], requests);
         self.input = input;
         self.run += used;
-        if self.asks_too_much(executor, 0) {
+        if self.exceeds_input_limit(executor, 0) {
             return Turn::Closed;
         }
         if self.run == self.input.len() {
@@ -505,7 +506,7 @@ impl Connection {
         } else if cut_front(&mut self.input, self.run, KEEP_BUFFER) {
             self.run = 0;
             if self.input.capacity() / 2 > self.input.len().max(KEEP_BUFFER) {
-                // It was made for a long request, whose loan has ended.
+                // The buffer was sized for a long request, which has run.
                 self.input.shrink_to(KEEP_BUFFER);
             }
         }
@@ -513,7 +514,7 @@ impl Connection {
         turn
     }
 
-    /// Runs the whole requests at the front of `input`; returns their length.
+    /// Runs the complete requests at the front of `input`; returns their length.
     fn run_requests(
         &mut self,
         executor: &mut Executor,
@@ -549,7 +550,7 @@ impl Connection {
                     let db = self.session.db();
                     let first = |key: &[u8]| executor.prefetch_place(db, key);
                     let second = |row| executor.prefetch_row(row);
-                    ahead.go_on(input, used + consumed, first, second);
+                    ahead.advance(input, used + consumed, first, second);
                     let before = self.reply.len();
                     let outcome = match self.may_run(executor, &input[used..], consumed) {
                         Ok(()) => self.run_one(executor, &input[used..]),
@@ -578,7 +579,7 @@ impl Connection {
                     if outcome == Outcome::Blocked {
                         return (used, Turn::Blocked);
                     }
-                    if self.keeps_too_much(executor) {
+                    if self.exceeds_transaction_limit(executor) {
                         return (input.len(), Turn::Closed);
                     }
                 }
@@ -591,7 +592,7 @@ impl Connection {
         (used, Turn::Idle)
     }
 
-    /// Ends the connection of a client that does not keep to the protocol.
+    /// Sends a protocol error and ends the connection.
     fn end_for(&mut self, error: &ProtocolError, executor: &Executor) {
         let text = format!("ERR {error}");
         executor.server().stats.error(&text);
@@ -601,19 +602,19 @@ impl Connection {
         log::debug!("client {}: {error}", self.session.info.id.0);
     }
 
-    /// Whether the client has not said the password yet.
+    /// Whether the client has yet to authenticate.
     fn is_locked_out(&self, executor: &Executor) -> bool {
         !self.session.authenticated && !executor.config().requirepass.is_empty()
     }
 
-    /// Whether what it queued and watches takes more memory than a request may.
-    fn keeps_too_much(&self, executor: &Executor) -> bool {
+    /// Whether the queued commands and watched keys take more memory than a request may.
+    fn exceeds_transaction_limit(&self, executor: &Executor) -> bool {
         let kept = self.session.waiting_bytes();
         self.exceeds_query_limit(executor, kept, "transaction")
     }
 
-    /// A single reply is longer than all clients together may take: the client goes
-    /// instead, once it has the replies before.
+    /// Ends the connection, because a reply is larger than the memory of all clients. Earlier
+    /// replies are still sent.
     fn refuse_reply(&mut self, before: usize, executor: &Executor) {
         log::warn!(
             "client {} at {}: a reply to it is longer than maxmemory-clients has left",
@@ -656,7 +657,7 @@ impl Connection {
         outcome
     }
 
-    /// There can never be the memory that the request takes.
+    /// Refuses a request that can never get the memory that it takes.
     fn refuse_one(&mut self, executor: &mut Executor, input: &[u8]) -> Outcome {
         let before = self.reply.len();
         let args = self.parser.args(input);
@@ -665,12 +666,12 @@ impl Connection {
         Outcome::Done
     }
 
-    /// A worker runs the request; what follows waits for its answer.
+    /// Hands the request over to a worker; the following requests wait for its reply.
     fn leave_to_worker(&mut self, executor: &Executor, request: Request) -> Outcome {
-        // What it began to answer was taken back, and many may wait for a worker.
+        // The begun reply was taken back, and many connections may wait for workers.
         self.reply.buf.shrink_to_fit();
         self.reply.give_back();
-        let mut job = Job::new(self.session.leave(), request, executor.accesses_noted());
+        let mut job = Job::new(self.session.detach(), request, executor.accesses_noted());
         job.lent = self.writes_bytes;
         match executor.server().workers.submit(job) {
             Ok(()) => {
@@ -685,21 +686,21 @@ impl Connection {
         }
     }
 
-    /// A worker has run the request.
-    pub fn come_back(&mut self, done: Done, executor: &Executor) {
+    /// Takes session and reply back from the worker that has run the request.
+    pub fn finish_job(&mut self, done: Done, executor: &Executor) {
         self.session = done.session;
         self.session.info.set_flag(ClientFlags::BLOCKED, false);
         self.spent_loans.extend(self.loan.take());
         let (before, free) = (self.reply.len(), self.tick_start == self.reply.len());
         self.reply.append(done.reply);
-        self.reply.raw(&std::mem::take(&mut self.told_early));
+        self.reply.raw(&std::mem::take(&mut self.repeated_pushes));
         self.reply.resp3 = self.session.resp3;
         if self.reply.overflowed {
             self.tick_replies += 1;
             self.refuse_reply(before, executor);
         }
         if free {
-            // It was committed before this tick.
+            // The request was committed before this tick.
             self.tick_start = self.reply.len();
         } else if self.reply.len() > before {
             self.tick_replies += 1;
@@ -710,14 +711,14 @@ impl Connection {
     pub fn answer(&mut self, reply: &[u8]) {
         let info = &self.session.info;
         info.set_flag(ClientFlags::BLOCKED, false);
-        // No values that a client may keep come this way.
-        self.told_early.clear();
+        // Replies on this way contain no values that a client may cache.
+        self.repeated_pushes.clear();
         let free = self.tick_start == self.reply.len();
         if self.session.answered() {
             self.reply.raw(reply);
         }
         if free {
-            // What it answers was committed before this tick.
+            // The request was committed before this tick.
             self.tick_start = self.reply.len();
         }
     }

@@ -1,58 +1,58 @@
-//! A short wait for more requests, where many clients keep a thread busy with few
-//! requests at a time: what network cards do with interrupts.
+//! A short wait for more requests when many clients keep a thread busy with few requests at a
+//! time; compare interrupt coalescing of network cards.
 //!
-//! A tick that writes costs some 4 µs besides its requests: a poll, a commit, a write to
-//! the WAL. Clients that send the next request when they have a reply make ticks just as
-//! small as keeps the thread busy, so whatever is saved elsewhere makes them smaller. 50
-//! clients of one redis-benchmark that SET have 3 requests in a tick; waiting 15 µs before
-//! a poll makes that 14, for 0.91 of the processor time at the same rate, measured side by
-//! side (Redis: 0.86). Their median latency grows from 0.26 to 0.34 ms. Ticks that only
-//! read gain 2 %: they are not waited for.
+//! A tick that writes costs some 4 µs besides its requests: a poll, a commit, a write to the
+//! WAL. Clients that send the next request after each reply make ticks just as small as keeps
+//! the thread busy, so whatever is saved elsewhere makes the ticks smaller. 50 clients of one
+//! redis-benchmark with SET have 3 requests in a tick. A wait of 15 µs before a poll makes that
+//! 14, for 0.91 of the processor time at the same rate, measured side by side (Redis: 0.86).
+//! Their median latency grows from 0.26 to 0.34 ms. Ticks that only read gain 2 %: they do not
+//! wait.
 //!
-//! It costs nobody rate as long as the clients have other requests under way meanwhile.
-//! So it is decided anew every [`WINDOW`] ticks, by what the last ones were like: they
-//! wrote, they had several requests each, but not so many that another one would not
-//! matter, and those came from several times as many clients.
+//! The rate does not suffer as long as the clients have other requests under way meanwhile. So
+//! the decision is made anew every [`WINDOW`] ticks, from the last ones: they wrote; they had
+//! several requests each, but not so many that another one would not matter; and the requests
+//! came from several times as many clients.
 
 use std::time::{Duration, Instant};
 
 /// Ticks between two decisions.
 const WINDOW: u32 = 64;
-/// Requests in a tick, on average, from which on waiting can pay.
+/// Fewest requests in a tick, on average, for which waiting can pay.
 const FEWEST: u32 = 2;
-/// Requests in a tick, on average, up to which it does.
+/// Most requests in a tick, on average, for which it pays.
 const MOST: u32 = 16;
-/// Clients for each request of a tick.
+/// Fewest clients per request of a tick.
 const CLIENTS: u32 = 3;
-/// A wait that ends so much later than it should is late. Each may be, where others want
-/// the processor; where most are, the system's timers are coarse.
+/// A wait that ends so much later than asked for is late. A single one is late if other
+/// processes want the processor; if most are, the system's timers are coarse.
 const LATE: Duration = Duration::from_micros(100);
-/// Waits from which on it is judged whether most are late.
+/// Waits after which the share of late ones is judged.
 const JUDGED: u32 = 8;
-/// Windows without waits after one in which most were late.
+/// Windows without waits after most waits were late.
 const PAUSE: u32 = 1024;
-/// How exactly the system is asked to wake the thread, in ns. Left to itself, Linux adds
-/// 50 µs.
+/// How exactly the system is asked to wake the thread, in ns. The default of Linux is 50 µs.
 #[cfg(target_os = "linux")]
 const TIMER_SLACK_NS: u64 = 1000;
 
-/// How long an IO thread waits for more requests before it begins a tick.
+/// Decides whether an IO thread waits for more requests before it begins a tick.
 pub(super) struct TickGathering {
-    /// Ticks, those that wrote, requests and clients of this window, and its number.
+    /// The ticks of this window, those that wrote, their requests and clients; the number of
+    /// the window.
     ticks: u32,
     writing: u32,
     requests: u32,
     clients: u32,
     window: u32,
-    /// Whether there are waits in this window; how many, and how many of them were late.
+    /// Whether this window has waits; their number, and how many were late.
     waits: bool,
     waited: u32,
     late: u32,
-    /// Windows without waits that are left.
+    /// Remaining windows without waits.
     paused: u32,
 }
 
-/// Asks the system to wake the calling thread when it wants to be.
+/// Asks the system for exact wake-ups of the calling thread.
 pub(super) fn wake_exactly() {
     #[cfg(target_os = "linux")]
     if let Err(error) =
@@ -63,7 +63,6 @@ pub(super) fn wake_exactly() {
 }
 
 impl TickGathering {
-    /// Before the first tick.
     pub fn new() -> TickGathering {
         TickGathering {
             ticks: 0,
@@ -78,7 +77,8 @@ impl TickGathering {
         }
     }
 
-    /// A client has requests in this tick; `window` is its own, 0 at first.
+    /// Counts a client with requests in this tick; `window` belongs to the client, and is 0 at
+    /// first.
     pub fn note_client(&mut self, window: &mut u32) {
         if *window != self.window {
             *window = self.window;
@@ -86,7 +86,7 @@ impl TickGathering {
         }
     }
 
-    /// A tick with so many requests is over but for its commit, if it `writes`.
+    /// Counts a tick with so many requests, before its commit.
     pub fn note_tick(&mut self, requests: u32, writes: bool) {
         if requests == 0 {
             return;
@@ -112,7 +112,7 @@ impl TickGathering {
         (self.waited, self.late) = (0, 0);
     }
 
-    /// Waits so long, if that is worth it.
+    /// Waits for `long`, if the last window was such that it pays.
     pub fn wait(&mut self, long: Duration) {
         if !self.waits || long.is_zero() {
             return;
@@ -136,7 +136,7 @@ impl TickGathering {
 mod tests {
     use super::*;
 
-    /// A window of ticks with so many requests each, of so many clients in all.
+    /// A window of ticks with so many requests each, from so many clients in all.
     fn window(gathering: &mut TickGathering, requests: u32, clients: usize) -> bool {
         let mut windows = vec![0; clients];
         for _ in 0..WINDOW {
@@ -154,7 +154,7 @@ mod tests {
         for (requests, clients, waits) in [
             (3, 50, true),
             (16, 50, true),
-            // Alone, few, or with so much to do that it does not matter.
+            // Single requests, few clients, or so many requests that a wait would not matter.
             (1, 50, false),
             (1, 1, false),
             (3, 8, false),

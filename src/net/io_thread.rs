@@ -1,8 +1,9 @@
-//! An IO thread: a poll, the connections it owns, and one executor.
+//! An IO thread: a poll, its connections, and one executor.
 
-use super::connection::{Connection, EARLY, Turn};
+use super::connection::{Connection, READ_AHEAD, Turn};
 use super::gather::{self, TickGathering};
 use super::owed_sync::OwedSync;
+use crate::base::time::UnixMs;
 use crate::commands::Error;
 use crate::exec::{Ended, Executor, Parked};
 use crate::state::delivery::Deliveries;
@@ -21,32 +22,32 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// The token of the mailbox's Waker; connections have lower ones.
+/// The token of the mailbox's Waker; connections have smaller ones.
 const MAILBOX: Token = Token(usize::MAX);
-/// A tick ends when it has made this many bytes of replies: they wait for its
-/// commit, and memory is added up when they are sent.
+/// A tick ends when it has made this many bytes of replies. They wait for its commit, and their
+/// memory is counted only when they are sent.
 const TICK_REPLIES: usize = 8 << 20;
-/// A client with this many bytes of requests or of replies has its thread add up the memory
-/// of all clients.
+/// A client with this many bytes of requests or replies makes its thread check the memory of
+/// all clients.
 const MUCH_HELD: usize = 64 << 10;
-/// Events taken from one poll.
+/// Events per poll.
 const EVENTS: usize = 1024;
-/// Bytes that one read takes at most.
+/// Bytes per read, at most.
 const SCRATCH: usize = 64 << 10;
-/// Connections that are read before they take their turns, at the most.
+/// Connections that are read ahead of their turns, at most.
 const TURNS: usize = 16;
-/// How often idle connections and paused clients are looked at.
+/// How often idle connections and paused clients are checked.
 const CRON: Duration = Duration::from_secs(1);
-/// How often a thread with paused clients looks whether the pause is over.
+/// How often a thread with paused clients checks whether the pause is over.
 const PAUSE_CHECK: Duration = Duration::from_millis(2);
-/// How often a thread with clients whose requests wait for room looks whether there is.
+/// How often a thread with clients that wait for memory checks whether there is any.
 const ROOM_CHECK: Duration = Duration::from_millis(20);
-/// How long a stopping thread waits for others, and tries to send what is left.
+/// How long a stopping thread waits for the other threads, and how long it sends what is left.
 const LAST_SENDS: Duration = Duration::from_millis(500);
-/// A connection idle for so long keeps no memory for buffers.
+/// A connection that is idle for so long frees its buffers.
 const IDLE_MS: u64 = 2000;
-/// Bytes copied to clients' outputs from the queue of deliveries before they are
-/// sent and the requests have their turn.
+/// Bytes of messages appended to clients' outputs before these are sent and requests are
+/// served.
 const DELIVER_BUDGET: usize = 4 << 20;
 
 /// An IO thread with its connections.
@@ -59,37 +60,37 @@ pub struct IoThread {
     next_token: usize,
     executor: Executor,
     number: usize,
-    /// When the waits of clients end at the latest.
-    deadlines: BTreeSet<(u64, ClientId)>,
+    /// Deadlines of waiting clients, Unix ms.
+    deadlines: BTreeSet<(UnixMs, ClientId)>,
     scratch: Box<[u8]>,
-    /// Connections that take their turns next, and what is read of them before.
+    /// Connections that are served next, and the buffer for what is read ahead of them.
     ready: SmallVec<[Token; TURNS]>,
-    early: Box<[u8]>,
-    /// Connections with more to read or run, for the next tick.
+    ahead: Box<[u8]>,
+    /// Connections with more input to process, for the next tick.
     pending: Vec<Token>,
-    /// Connections with replies of this tick.
+    /// Connections with output of this tick.
     replied: Vec<Token>,
     /// Bytes of replies of this tick.
     tick_replies: usize,
-    /// Whether to wait for more requests before the next look at the sockets.
+    /// Decides whether to wait for more requests before a poll.
     gathering: TickGathering,
-    /// Ticks that wait for the disk, and whose replies do; the oldest is the first.
+    /// Ticks that wait for the disk, oldest first, and the connections that wait with them.
     parked: VecDeque<(Parked, Vec<Token>)>,
     paused: Vec<Token>,
-    /// When they were let try again; what holds them back may not be over.
+    /// When paused clients last tried again.
     last_resumed: Instant,
-    /// Connections whose requests wait until clients have room for the replies.
+    /// Connections whose requests wait for memory.
     no_room: Vec<Token>,
     last_room_check: Instant,
-    /// Memory that is lent to requests of this tick.
+    /// Memory lent to requests of this tick, until it ends.
     loans: Vec<Loan>,
     last_cron: Instant,
     stopping: bool,
 }
 
 impl IoThread {
-    /// What [`IoThread::with`] needs, made before the thread is started, and the
-    /// mailbox to reach it.
+    /// The arguments of [`IoThread::with`], made before the thread is started, and the mailbox
+    /// to reach it.
     pub fn prepare() -> io::Result<(Poll, Mailbox, Receiver<Message>)> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), MAILBOX)?);
@@ -97,8 +98,8 @@ impl IoThread {
         Ok((poll, mailbox, receiver))
     }
 
-    /// The thread of a number, to be run with [`IoThread::run`]. The server knows
-    /// its mailbox.
+    /// The IO thread `number`, to be run with [`IoThread::run`]. Its mailbox must be known to
+    /// `server`.
     pub fn with(
         poll: Poll,
         mailbox: Receiver<Message>,
@@ -118,7 +119,7 @@ impl IoThread {
             deadlines: BTreeSet::new(),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             ready: SmallVec::new(),
-            early: vec![0; TURNS * EARLY].into_boxed_slice(),
+            ahead: vec![0; TURNS * READ_AHEAD].into_boxed_slice(),
             pending: Vec::new(),
             replied: Vec::new(),
             tick_replies: 0,
@@ -134,7 +135,7 @@ impl IoThread {
         }
     }
 
-    /// Serves until told to stop.
+    /// Serves until a [`Message::Stop`].
     ///
     /// # Errors
     /// The poll fails.
@@ -163,8 +164,9 @@ impl IoThread {
             }
             self.end_parked();
             self.executor.start_tick();
-            // What a request did to other clients comes before requests that were sent
-            // after its reply: CLIENT UNBLOCK finds the clients that CLIENT UNPAUSE let go.
+            // Effects of a request on other clients come before requests that were sent after
+            // its reply: CLIENT UNBLOCK finds the clients that an earlier CLIENT UNPAUSE has
+            // released.
             if events.iter().any(|event| event.token() == MAILBOX) {
                 self.read_mail();
             }
@@ -198,7 +200,7 @@ impl IoThread {
                 self.cron();
             }
             self.resume_paused(false);
-            self.look_for_room();
+            self.resume_for_room();
         }
         self.finish();
         Ok(())
@@ -215,16 +217,16 @@ impl IoThread {
                 cron = cron.min(ROOM_CHECK);
             }
             let deadline = self.deadlines.first().map_or(cron, |(deadline_ms, _)| {
-                Duration::from_millis(deadline_ms.saturating_sub(clock::unix_ms()))
+                Duration::from_millis(deadline_ms.since(clock::unix_ms()))
             });
             cron.min(deadline).max(Duration::from_millis(1))
         }
     }
 
-    /// Ends waits whose time is over.
+    /// Ends waits whose deadline has passed.
     fn time_out(&mut self) {
         while let Some(&(deadline_ms, client)) = self.deadlines.first()
-            // Both are cut to whole milliseconds: not before the next one.
+            // Both times are cut to whole milliseconds.
             && deadline_ms < clock::unix_ms()
         {
             let waiter = self.by_client.get(&client).and_then(|token| {
@@ -234,17 +236,18 @@ impl IoThread {
             let waiters = &self.executor.server().waiters;
             let ended = waiter.is_none_or(|waiter| waiters.time_out(&waiter));
             if !ended {
-                // Somebody serves it; what comes of that is known in a moment.
+                // Another thread is serving it and will end the wait.
                 return;
             }
             self.deadlines.remove(&(deadline_ms, client));
         }
     }
 
-    /// Answers clients whose wait has ended, and goes on with their requests.
+    /// Takes back the sessions that workers have finished, and replies to clients whose wait
+    /// has ended.
     fn end_waits(&mut self) {
         for done in self.executor.server().workers.take_done(self.number) {
-            self.come_back(done);
+            self.finish_job(done);
         }
         for client in self.executor.server().waiters.take_ended(self.number) {
             if let Some(&token) = self.by_client.get(&client) {
@@ -253,7 +256,7 @@ impl IoThread {
         }
     }
 
-    /// Answers a client if its wait is over.
+    /// Replies to a client if its wait is over.
     fn end_wait(&mut self, token: Token) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
@@ -265,11 +268,11 @@ impl IoThread {
             self.deadlines.remove(&(deadline_ms, waiter.client.id));
         }
         self.send(token);
-        self.look_again(token);
+        self.schedule(token);
     }
 
-    /// Puts a connection aside until its wait is over. Its socket may have been
-    /// closed already, which nobody would say again.
+    /// Suspends a connection until its wait is over. It is scheduled once more, because its
+    /// socket may be closed already, and the poll would not report that again.
     fn begin_wait(&mut self, token: Token) {
         if let Some(connection) = self.connections.get(&token)
             && let Some(waiter) = &connection.session.waiting
@@ -279,24 +282,24 @@ impl IoThread {
                 self.deadlines.insert((deadline_ms, waiter.client.id));
             }
         }
-        self.look_again(token);
+        self.schedule(token);
     }
 
-    /// Lets the connections that are ready take their turns. All are read first,
-    /// so that what their requests need is fetched from memory at the same time.
+    /// Serves the ready connections. All are read first, so that the data of their requests is
+    /// prefetched in parallel.
     fn turns(&mut self) {
-        let mut early = std::mem::take(&mut self.early);
+        let mut ahead = std::mem::take(&mut self.ahead);
         let mut received: SmallVec<[_; TURNS]> = SmallVec::new();
-        for (token, buffer) in self.ready.iter().zip(early.chunks_exact_mut(EARLY)) {
+        for (token, buffer) in self.ready.iter().zip(ahead.chunks_exact_mut(READ_AHEAD)) {
             let connection = self.connections.get_mut(token);
-            received.push(connection.and_then(|connection| connection.read_early(buffer)));
+            received.push(connection.and_then(|connection| connection.read_ahead(buffer)));
         }
         if received.len() > 1 {
             let read = self
                 .ready
                 .iter()
                 .zip(&received)
-                .zip(early.chunks_exact(EARLY));
+                .zip(ahead.chunks_exact(READ_AHEAD));
             let keys = read.filter_map(|((token, received), buffer)| {
                 let n = *received.as_ref()?.as_ref().ok()?;
                 self.connections.get(token)?.first_key(&buffer[..n])
@@ -304,19 +307,19 @@ impl IoThread {
             self.executor.prefetch(keys);
         }
         let ready = std::mem::take(&mut self.ready).into_iter().zip(received);
-        for ((token, received), buffer) in ready.zip(early.chunks_exact(EARLY)) {
+        for ((token, received), buffer) in ready.zip(ahead.chunks_exact(READ_AHEAD)) {
             self.turn(token, received.map(|received| (received, buffer)));
         }
-        self.early = early;
+        self.ahead = ahead;
     }
 
-    /// Lets one connection read and run; `early`: what was read of it already.
-    fn turn(&mut self, token: Token, early: Option<(io::Result<usize>, &[u8])>) {
+    /// Serves one connection; `ahead`: what was read of it already.
+    fn turn(&mut self, token: Token, ahead: Option<(io::Result<usize>, &[u8])>) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
         let before = connection.unsent();
-        let turn = connection.turn(&mut self.executor, early, &mut self.scratch);
+        let turn = connection.turn(&mut self.executor, ahead, &mut self.scratch);
         let memory = &self.executor.server().client_memory;
         connection.show_memory(memory);
         let holds_much = connection.session.info.memory_bytes() >= MUCH_HELD;
@@ -330,7 +333,7 @@ impl IoThread {
         }
         match turn {
             Turn::Idle => {}
-            Turn::More => self.look_again(token),
+            Turn::More => self.schedule(token),
             Turn::Paused => self.wait_for_pause(token),
             Turn::Blocked => self.begin_wait(token),
             Turn::NoRoom => self.wait_for_room(token),
@@ -345,13 +348,13 @@ impl IoThread {
         if self.executor.is_full() || self.tick_replies >= TICK_REPLIES {
             self.finish_tick();
             self.executor.start_tick();
-            // Whom another thread has evicted meanwhile keeps its replies until then.
+            // Handles evictions by other threads, which free replies.
             self.read_mail();
         }
     }
 
-    /// Puts a connection aside until the pause is over, once however often it
-    /// comes here in the meantime.
+    /// Suspends a connection until the pause is over. It is listed once, however often this is
+    /// called.
     fn wait_for_pause(&mut self, token: Token) {
         if let Some(connection) = self.connections.get_mut(&token)
             && !connection.in_paused
@@ -361,7 +364,7 @@ impl IoThread {
         }
     }
 
-    /// Puts a connection aside until clients have room for the replies to its requests.
+    /// Suspends a connection until there is memory for its requests and replies.
     fn wait_for_room(&mut self, token: Token) {
         let now_ms = self.executor.now_ms();
         if let Some(connection) = self.connections.get_mut(&token)
@@ -373,9 +376,9 @@ impl IoThread {
         }
     }
 
-    /// Lets connections go on for whose replies there is room. Of those that have stalled
-    /// one is closed, which makes room for others.
-    fn look_for_room(&mut self) {
+    /// Resumes connections for which there is memory now. Closes one of those that have
+    /// stalled, which frees memory for others.
+    fn resume_for_room(&mut self) {
         if self.no_room.is_empty() || self.last_room_check.elapsed() < ROOM_CHECK {
             return;
         }
@@ -388,7 +391,7 @@ impl IoThread {
                 memory.end_wait();
                 continue;
             };
-            if connection.may_go_on(&self.executor) {
+            if connection.may_continue(&self.executor) {
                 connection.end_wait_for_room();
                 memory.end_wait();
                 if !connection.in_pending {
@@ -407,7 +410,7 @@ impl IoThread {
         }
     }
 
-    /// Closes a client that keeps others from going on.
+    /// Closes a client that blocks others.
     fn close_stalled(&mut self, token: Token) {
         self.executor.server().stats.evicted_clients.add(1);
         if let Some(connection) = self.connections.get(&token) {
@@ -422,7 +425,7 @@ impl IoThread {
         self.close(token);
     }
 
-    fn look_again(&mut self, token: Token) {
+    fn schedule(&mut self, token: Token) {
         if let Some(connection) = self.connections.get_mut(&token)
             && !connection.in_pending
         {
@@ -431,8 +434,8 @@ impl IoThread {
         }
     }
 
-    /// I1: commits, makes durable, and only then sends; or parks what must wait for
-    /// the disk.
+    /// I1: commits, makes durable, and only then sends. Replies that must wait for the disk are
+    /// parked.
     fn finish_tick(&mut self) {
         self.tick_replies = 0;
         let (commands, writes) = (self.executor.commands(), self.executor.has_writes());
@@ -450,7 +453,7 @@ impl IoThread {
                 self.deliver();
                 self.release_replied();
             }
-            // Nobody may hear of anything before the replies are errors.
+            // No message may be sent before errors replace the replies.
             Ended::Now(Err(error)) => {
                 let replied = std::mem::take(&mut self.replied);
                 self.release(&replied, Some(&error));
@@ -473,15 +476,15 @@ impl IoThread {
         }
     }
 
-    /// Ends the ticks that waited for the disk and need not any longer.
+    /// Ends the parked ticks that are durable, or have failed.
     fn end_parked(&mut self) {
         while let Some((tick, _)) = self.parked.front()
             && self.executor.has_ended(tick)
             && let Some((tick, waited)) = self.parked.pop_front()
         {
-            let done = self.executor.tell(tick);
+            let done = self.executor.finish_parked(tick);
             if done.is_ok() {
-                // What they are told of it themselves comes before further replies.
+                // Messages of the tick to its own clients come before further replies.
                 self.deliver();
             }
             self.release(&waited, done.as_ref().err());
@@ -489,7 +492,7 @@ impl IoThread {
             for token in waited {
                 let connection = self.connections.get(&token);
                 if connection.is_some_and(Connection::has_more) {
-                    self.look_again(token);
+                    self.schedule(token);
                 }
             }
         }
@@ -500,7 +503,7 @@ impl IoThread {
         self.release(&replied, None);
     }
 
-    /// Sends the replies of connections, or this error in their place.
+    /// Sends the output of connections; after a failure, an error for each reply.
     fn release(&mut self, tokens: &[Token], failure: Option<&Error>) {
         let failure = failure.map(ToString::to_string);
         for &token in tokens {
@@ -537,18 +540,17 @@ impl IoThread {
             return self.close_for_output(token);
         }
         if unsent == 0 && connection.is_leaving() {
-            return self.give_away(token);
+            return self.hand_to_feeder(token);
         }
-        if connection.no_room_since_ms.is_some() && connection.may_go_on(&self.executor) {
-            // It leaves the list when that is looked through next.
-            self.look_again(token);
+        if connection.no_room_since_ms.is_some() && connection.may_continue(&self.executor) {
+            // It leaves the list at the next check.
+            self.schedule(token);
         }
         if unsent >= MUCH_HELD {
             self.evict_clients();
         }
     }
 
-    /// See [`Server::evict_clients`](crate::state::Server::evict_clients).
     fn evict_clients(&mut self) {
         let server = self.executor.server();
         for client in server.evict_clients(self.executor.config()) {
@@ -564,7 +566,7 @@ impl IoThread {
         if let Some(connection) = self.connections.get(&token) {
             let info = &connection.session.info;
             log::warn!(
-                "client {} at {}: more waits for it than client-output-buffer-limit allows",
+                "client {} at {}: its unsent output exceeds client-output-buffer-limit",
                 info.id.0,
                 info.addr
             );
@@ -588,7 +590,7 @@ impl IoThread {
         }
     }
 
-    /// A client gets the reply that it has waited for, and goes on.
+    /// Sends a client the reply that it waits for, and continues with its requests.
     fn answer(&mut self, client: ClientId, reply: &[u8]) {
         let Some(token) = self.by_client.get(&client).copied() else {
             return;
@@ -598,30 +600,30 @@ impl IoThread {
         };
         connection.answer(reply);
         self.reply_in_tick(token);
-        self.look_again(token);
+        self.schedule(token);
     }
 
-    /// A worker has run a client's request.
-    fn come_back(&mut self, mut done: Done) {
+    /// Takes back a client's session from the worker that has run its request.
+    fn finish_job(&mut self, mut done: Done) {
         let token = self.by_client.get(&done.session.info.id).copied();
         let found = token.and_then(|token| Some((token, self.connections.get_mut(&token)?)));
         let Some((token, connection)) = found else {
             return self.forget(&mut done.session);
         };
-        connection.come_back(done, &self.executor);
+        connection.finish_job(done, &self.executor);
         let waits = connection.session.waiting.is_some();
         self.reply_in_tick(token);
         if waits {
             self.begin_wait(token);
-            // It may be over already: that was said when the session was not here.
+            // The wait may be over already: the notice came while the worker had the session.
             self.end_wait(token);
         } else {
-            self.look_again(token);
+            self.schedule(token);
         }
     }
 
-    /// Takes a client that is gone from here off the lists of those that are sent messages
-    /// or keys.
+    /// Removes a disconnected client from the lists of waiters, subscribers and tracking
+    /// clients.
     fn forget(&self, session: &mut Session) {
         let server = self.executor.server();
         if let Some(waiter) = &session.waiting {
@@ -631,7 +633,7 @@ impl IoThread {
         server.tracking.stop(session);
     }
 
-    /// Its output is sent at the end of the tick.
+    /// Sends the output of a connection at the end of the tick.
     fn reply_in_tick(&mut self, token: Token) {
         if let Some(connection) = self.connections.get_mut(&token)
             && !connection.in_tick
@@ -660,11 +662,11 @@ impl IoThread {
         }
     }
 
-    /// Appends what waits for clients to their output. It is durable.
+    /// Appends queued messages to the clients' output. They are durable.
     fn deliver(&mut self) {
         let deliveries = self.deliveries.take(DELIVER_BUDGET);
         if !deliveries.is_empty() {
-            // What a client waited for comes before what it caused.
+            // A client's reply comes before messages that its request caused.
             self.end_waits();
         }
         for delivery in deliveries {
@@ -702,24 +704,24 @@ impl IoThread {
         server.clients.remove(id);
     }
 
-    /// The connection is a replica's from now on: a feeder owns it.
-    fn give_away(&mut self, token: Token) {
+    /// Hands a connection over to a replication feeder.
+    fn hand_to_feeder(&mut self, token: Token) {
         let Some(mut connection) = self.connections.remove(&token) else {
             return;
         };
         connection.deregister(self.poll.registry());
-        // What a replica is told, its feeder tells it.
+        // The feeder sends replicas their messages.
         self.forget(&mut connection.session);
         let server = self.executor.server();
         self.by_client.remove(&connection.session.info.id);
         server.client_memory.end(&connection.session.info.account);
         match connection.take() {
             Some(taken) => server.replication.take(taken),
-            None => log::error!("a connection without a request to be fed was given away"),
+            None => log::error!("a connection without a PSYNC request was handed to a feeder"),
         }
     }
 
-    /// Lets paused clients try again, if the pause is over or `always`.
+    /// Resumes paused clients if the pause is over or `always`.
     fn resume_paused(&mut self, always: bool) {
         if self.paused.is_empty() || !always && self.last_resumed.elapsed() < PAUSE_CHECK {
             return;
@@ -731,7 +733,7 @@ impl IoThread {
                 if let Some(connection) = self.connections.get_mut(&token) {
                     connection.set_paused(false);
                 }
-                self.look_again(token);
+                self.schedule(token);
             }
         }
     }
@@ -750,7 +752,7 @@ impl IoThread {
             .iter_mut()
             .filter_map(|(token, c)| {
                 let info = &c.session.info;
-                let idle_ms = now_ms.saturating_sub(info.active_ms.load(Ordering::Relaxed));
+                let idle_ms = now_ms.since(info.active_ms.load(Ordering::Relaxed));
                 let idle = timeout_ms > 0 && idle_ms > timeout_ms && !exempt_from_timeout(info);
                 if idle {
                     log::debug!("Closing idle client {info}");
@@ -779,7 +781,7 @@ impl IoThread {
         }
     }
 
-    /// Sends what is left for a moment, then closes everything.
+    /// Sends what is left for up to [`LAST_SENDS`], then closes all connections.
     fn finish(&mut self) {
         self.finish_tick();
         if let Err(error) = self.executor.server().engine.make_durable() {

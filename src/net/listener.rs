@@ -24,11 +24,11 @@ pub enum ListenError {
     /// An address cannot be bound.
     #[error("cannot listen on {address}: {error}")]
     Bind {
-        /// The parameter that says so.
+        /// The parameter that names the address.
         parameter: &'static str,
         /// As configured.
         address: String,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
     /// `bind` names one address several times.
@@ -37,13 +37,13 @@ pub enum ListenError {
     /// Nothing is left to listen on.
     #[error("there is no address to listen on: set `port` or `unixsocket`")]
     Nothing {
-        /// The parameter that says so.
+        /// The parameter to change.
         parameter: &'static str,
     },
 }
 
 impl ListenError {
-    /// The parameter that is to blame.
+    /// The parameter that causes the error.
     pub fn parameter(&self) -> &'static str {
         match self {
             ListenError::Bind { parameter, .. } | ListenError::Nothing { parameter } => parameter,
@@ -57,7 +57,7 @@ enum Listener {
     Unix(UnixListener, PathBuf),
 }
 
-/// Where to listen for TCP, as configured.
+/// A TCP address to listen on, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Address {
     host: String,
@@ -65,8 +65,7 @@ struct Address {
 }
 
 impl Address {
-    /// The addresses of a configuration, and whether each may be missing on this
-    /// machine.
+    /// The addresses of a configuration, and whether each may be missing on this machine.
     fn all(config: &Config) -> Vec<(Address, bool)> {
         if config.port == 0 {
             return Vec::new();
@@ -81,9 +80,9 @@ impl Address {
     }
 }
 
-/// Listens on each of these addresses. As in Redis, one that this machine does
-/// not have may be optional, and one of a protocol that it does not know is left
-/// out; an address in use never is.
+/// Binds these addresses. As in Redis, an optional address that the machine does not have is
+/// skipped, and so is one of a protocol that it does not support. An address in use is an
+/// error.
 fn bind_all(wanted: &[(Address, bool)], backlog: u32) -> Result<Vec<Listener>, ListenError> {
     let mut bound = Vec::new();
     for (address, optional) in wanted {
@@ -127,7 +126,7 @@ fn may_be_missing(error: &io::Error, optional: bool) -> bool {
     }
 }
 
-/// Whether one of these sockets listens there.
+/// Whether one of these sockets listens on the address.
 fn has_bound(bound: &[Listener], there: io::Result<SocketAddr>) -> bool {
     let Ok(there) = there else {
         return false;
@@ -146,7 +145,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Binds what the configuration says.
+    /// Binds the configured addresses.
     ///
     /// # Errors
     /// An address cannot be bound; see [`bind_all`] for which may be left out.
@@ -172,7 +171,7 @@ impl Listeners {
         })
     }
 
-    /// Puts all sockets on the poll, under tokens from 0 on.
+    /// Registers all sockets with the poll, under tokens from 0 on.
     pub fn register(&mut self, registry: &Registry) -> io::Result<()> {
         for (i, listener) in self.all.iter_mut().enumerate() {
             match listener {
@@ -183,10 +182,10 @@ impl Listeners {
         Ok(())
     }
 
-    /// Listens for TCP where `config` says from now on. A Unix socket stays.
+    /// Changes the TCP addresses to those of `config`. The Unix socket stays.
     ///
     /// # Errors
-    /// An address cannot be bound; the sockets are as they were.
+    /// An address cannot be bound; the sockets are as before.
     pub fn rebind(&mut self, config: &Config, registry: &Registry) -> Result<(), ListenError> {
         let wanted = Address::all(config);
         for (nth, (address, _)) in wanted.iter().enumerate() {
@@ -216,7 +215,7 @@ impl Listeners {
             .collect();
         let mut bound = bind_all(&missing, config.tcp_backlog);
         if bound.is_err() && !leaving.is_empty() {
-            // What is given up may be in the way, as `*` is of every address.
+            // An old address may conflict with a new one, as `*` does with every address.
             let old: Vec<_> = leaving.drain(..).filter_map(address_of).collect();
             bound = bind_all(&missing, config.tcp_backlog);
             if bound.is_err() {
@@ -243,7 +242,7 @@ impl Listeners {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Takes all sockets off the poll and closes them.
+    /// Deregisters and closes all sockets.
     pub fn close(&mut self, registry: &Registry) {
         for listener in &mut self.all {
             deregister(listener, registry);
@@ -259,7 +258,7 @@ impl Listeners {
         (0..self.all.len()).map(Token).collect()
     }
 
-    /// The addresses that are listened on, for the log.
+    /// The bound addresses, for the log.
     pub fn addresses(&self) -> Vec<String> {
         let name = |listener: &Listener| match listener {
             Listener::Tcp(l, _) => l
@@ -270,9 +269,9 @@ impl Listeners {
         self.all.iter().map(name).collect()
     }
 
-    /// Accepts what waits on the socket with this token, up to
-    /// `max-new-connections-per-cycle`: then the others have their turn. Says whether
-    /// more may wait.
+    /// Accepts connections on the socket with this token, up to
+    /// `max-new-connections-per-cycle`, so that other sockets are served as well. Returns
+    /// whether more may wait.
     pub fn accept(&mut self, token: Token, server: &Server) -> bool {
         let config = server.config.load();
         for _ in 0..config.max_new_connections_per_cycle {
@@ -298,7 +297,8 @@ impl Listeners {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // Out of descriptors, say: the connection stays in the queue.
+                    // For instance out of descriptors: the connection stays in the queue of the
+                    // kernel.
                     if self.accept_fails.is_news(&error) {
                         log::warn!("accept: {error}");
                     }
@@ -360,14 +360,14 @@ fn refusal(config: &Config, server: &Server, local: bool) -> Option<&'static str
     )
 }
 
-/// Best effort: the peer may already be gone, and must not hold us up.
+/// Best effort: the peer may have disconnected, and must not block the main thread.
 fn refuse(socket: Socket, text: &str) {
     let sent = match socket {
         Socket::Tcp(mut s) => s.write(text.as_bytes()),
         Socket::Unix(mut s) => s.write(text.as_bytes()),
     };
     if let Err(error) = sent {
-        log::debug!("a refused client did not hear why: {error}");
+        log::debug!("cannot send the reason to a refused client: {error}");
     }
 }
 
@@ -394,7 +394,7 @@ fn deregister(listener: &mut Listener, registry: &Registry) {
     }
 }
 
-/// Closes a socket; where it listened, as [`bind_all`] takes it.
+/// Closes a socket. Returns its address for [`bind_all`].
 fn address_of(listener: Listener) -> Option<(Address, bool)> {
     match listener {
         Listener::Tcp(_, address) => Some((address, false)),
@@ -448,8 +448,7 @@ fn bind_unix(path: &Path, permissions: u32) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Whether somebody listens on a socket file. Does not wait: a queue that is
-/// full is somebody's too.
+/// Whether a process listens on a socket file. Does not wait: a full queue also means yes.
 fn is_served(path: &Path) -> bool {
     match mio::net::UnixStream::connect(path) {
         Ok(_) => true,
@@ -457,7 +456,7 @@ fn is_served(path: &Path) -> bool {
     }
 }
 
-/// A socket file of an earlier run would be in the way.
+/// Removes the socket file of an earlier run.
 fn remove_socket_file(path: &Path) {
     use std::os::unix::fs::FileTypeExt;
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());

@@ -1,5 +1,4 @@
-//! What the next requests of a connection need is fetched from memory while those
-//! before them run.
+//! Prefetches the data of a connection's next requests while earlier ones run.
 //!
 //! There are two steps for each key, and the second needs what the first one fetches
 //! ([`crate::exec::Executor::prefetch_place`]): so each is made some requests before its result
@@ -7,35 +6,34 @@
 
 use crate::resp::glance;
 
-/// So many requests before its key is needed the first step is made.
+/// How many requests before its own the first step of a key is made.
 const FIRST: usize = 8;
-/// So many before, the second.
+/// How many requests before its own the second step is made.
 const SECOND: usize = 4;
-/// Longer keys and longer requests are not looked at: that would be work, and be done
-/// again where a request before them is tried again.
+/// Longer keys and requests are not prefetched: parsing them is work, which is repeated when an
+/// earlier request is tried again.
 const KEY_MAX: usize = 256;
 const REQUEST_MAX: usize = 16 << 10;
 
-/// The requests in one piece of input. `E` is what the first step makes of a key. See
-/// the module.
+/// The requests in one piece of input. `E` is the result of the first step.
 #[derive(Debug, Default)]
 pub struct LookAhead<E> {
-    /// Where each one begins that was looked at last, and what the first step has made.
+    /// For the latest parsed requests: the offset, and the result of the first step.
     seen: [(usize, E); FIRST],
-    /// How many were looked at, had their second step, and are not ahead any more.
-    looked_at: usize,
+    /// How many requests were parsed, had their second step, and have run.
+    parsed: usize,
     fetched: usize,
     passed: usize,
-    /// Where the next one to look at begins.
+    /// The offset of the next request to parse.
     end: usize,
-    /// There is no key in that one, or it is too long or not here as a whole.
-    is_odd: bool,
+    /// The next request has no key, is too long, or is incomplete.
+    is_stopped: bool,
 }
 
 impl<E: Copy> LookAhead<E> {
-    /// The request before `next` is about to run: makes steps for some that come then.
+    /// Makes the due steps, before the request in front of offset `next` runs.
     #[inline]
-    pub fn go_on(
+    pub fn advance(
         &mut self,
         input: &[u8],
         next: usize,
@@ -47,32 +45,31 @@ impl<E: Copy> LookAhead<E> {
         }
         if self.end <= next {
             self.end = next;
-            self.is_odd = false;
+            self.is_stopped = false;
         }
-        while self.passed < self.looked_at && self.seen[self.passed % FIRST].0 < next {
+        while self.passed < self.parsed && self.seen[self.passed % FIRST].0 < next {
             self.passed += 1;
         }
         self.fetched = self.fetched.max(self.passed);
-        while self.fetched < self.looked_at.min(self.passed + SECOND) {
+        while self.fetched < self.parsed.min(self.passed + SECOND) {
             second(self.seen[self.fetched % FIRST].1);
             self.fetched += 1;
         }
-        while !self.is_odd && self.looked_at < self.passed + FIRST {
+        while !self.is_stopped && self.parsed < self.passed + FIRST {
             let found = next_key(&input[self.end..]);
             match found.and_then(|(key, len)| Some((first(key)?, len))) {
                 Some((expected, len)) => {
-                    self.seen[self.looked_at % FIRST] = (self.end, expected);
-                    self.looked_at += 1;
+                    self.seen[self.parsed % FIRST] = (self.end, expected);
+                    self.parsed += 1;
                     self.end += len;
                 }
-                None => self.is_odd = true,
+                None => self.is_stopped = true,
             }
         }
     }
 }
 
-/// The second argument of the next request, if it may be a key, and the length of
-/// the request.
+/// The second argument of the next request, if it may be a key, and the length of the request.
 pub fn next_key(input: &[u8]) -> Option<(&[u8], usize)> {
     let input = &input[..input.len().min(REQUEST_MAX)];
     glance(input).filter(|(key, _)| key.len() <= KEY_MAX)
@@ -87,7 +84,7 @@ mod tests {
         format!("*2\r\n$3\r\nGET\r\n$2\r\n{key:02}\r\n")
     }
 
-    /// Before the request that begins at each of `starts` runs, what steps are made.
+    /// The steps that are made before each of the requests at `starts` runs.
     fn steps(input: &str, starts: &[usize]) -> Vec<(Vec<u32>, Vec<u32>)> {
         let mut ahead = LookAhead::default();
         let mut steps = Vec::new();
@@ -99,7 +96,7 @@ mod tests {
                 first.borrow_mut().push(key);
                 Some(key)
             };
-            ahead.go_on(input.as_bytes(), next, key, |key| {
+            ahead.advance(input.as_bytes(), next, key, |key| {
                 second.borrow_mut().push(key);
             });
             steps.push((first.into_inner(), second.into_inner()));
@@ -126,7 +123,7 @@ mod tests {
         let input = format!("{}{}{ping}{}{part}", get(0), get(1), get(2));
         let len = get(0).len();
         let third = 2 * len + ping.len();
-        // The part does not run.
+        // The incomplete request does not run.
         let starts = [0, len, 2 * len, third, third + len];
         let none = || (vec![], vec![]);
         let expected = [(vec![1], vec![]), none(), (vec![2], vec![]), none()];

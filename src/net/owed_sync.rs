@@ -1,22 +1,20 @@
-//! When a thread that owes a sync does it (`appendfsync always`, see
+//! When an IO thread does a sync that its parked ticks wait for (`appendfsync always`, see
 //! [`crate::storage::engine::durability`]).
 
-/// Looks at the sockets after which it is done also when there is something else to do.
-/// 50 clients that SET, × the rate of Redis: 0.80 after one look, 0.99 after two or four,
-/// 0.96 after twenty.
+/// Polls after which the sync is done although there is other work. 50 clients that SET, × the
+/// rate of Redis: 0.80 after one poll, 0.99 after two or four, 0.96 after twenty.
 const POLLS_MAX: u32 = 4;
 
-/// Decides when an IO thread does the sync that it owes.
 #[derive(Default)]
 pub(super) struct OwedSync {
-    /// Looks at the sockets since it is owed. Not the ticks that wait for it: those of
-    /// clients that only read never do, and could keep it from being done.
+    /// Polls since the sync is owed. Parked ticks cannot be counted instead: clients that only
+    /// read park none, and could delay the sync for ever.
     polls: u32,
 }
 
 impl OwedSync {
-    /// After a look at the sockets: whether the sync, if this thread `owes` one, is to be
-    /// done now. `idle`: there was nothing else to do.
+    /// Called after a poll; returns whether the sync that this thread `owes` is to be done now.
+    /// `idle`: there is no other work.
     pub fn is_due(&mut self, owes: bool, idle: bool) -> bool {
         self.polls = if owes { self.polls + 1 } else { 0 };
         let is_due = owes && (idle || self.polls >= POLLS_MAX);
@@ -39,9 +37,9 @@ mod tests {
         assert!(owed.is_due(true, true));
     }
 
-    /// However long others keep the thread busy.
+    /// However long other clients keep the thread busy.
     #[test]
-    fn it_is_done_after_a_few_looks() {
+    fn it_is_done_after_a_few_polls() {
         let mut owed = OwedSync::default();
         for _ in 0..3 {
             let due: Vec<bool> = (0..POLLS_MAX).map(|_| owed.is_due(true, false)).collect();
@@ -50,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_before_it_was_owed_do_not_count() {
+    fn polls_before_it_was_owed_do_not_count() {
         let mut owed = OwedSync::default();
         for _ in 0..10 {
             assert!(!owed.is_due(false, true));

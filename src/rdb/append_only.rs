@@ -1,44 +1,44 @@
-//! Which files an append-only log of Redis consists of: one file, or several that a
-//! manifest names.
+//! The files of an append-only log of Redis: a single file, or several that a manifest
+//! names.
 //!
 //! ```text
-//! # a remark
-//! file NAME seq N type b     the base: an RDB file, or commands
-//! file NAME seq N type i     commands that came after it, in the order of N
-//! file NAME seq N type h     what is not needed any more
+//! # a comment
+//! file NAME seq N type b     base: an RDB file, or commands
+//! file NAME seq N type i     increment: later commands, ordered by N
+//! file NAME seq N type h     history: obsolete
 //! ```
 //!
-//! NAME may stand in quotes. A file of commands may begin with an RDB file.
+//! NAME may be quoted. A file of commands may begin with an RDB preamble.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// What the names of manifests end with.
+/// Suffix of manifests.
 const MANIFEST: &str = ".manifest";
-/// Longest manifest that is read.
+/// Longest manifest in bytes.
 const MANIFEST_MAX_BYTES: u64 = 1 << 20;
 
-/// Why the files cannot be told.
+/// Why the files cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file or directory cannot be read.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// The path.
         path: String,
         /// Why.
         error: io::Error,
     },
-    /// A directory holds another number of manifests than one.
+    /// A directory does not have exactly one manifest.
     #[error("{path} holds {count} manifests of append-only files: name one file")]
     Manifests {
         /// The directory.
         path: String,
-        /// How many.
+        /// The number of manifests.
         count: usize,
     },
-    /// A line of a manifest.
+    /// An invalid line in a manifest.
     #[error("{path}: what does {line:?} mean?")]
     Line {
         /// The manifest.
@@ -60,11 +60,10 @@ impl Error {
     }
 }
 
-/// The files that a name stands for, in order: itself, or what the manifest names that it
-/// is or that stands in it.
+/// The files of a log, in order. `path` is a file, a manifest, or a directory with one.
 ///
 /// # Errors
-/// It or its manifest cannot be read or understood.
+/// `path` or its manifest cannot be read or is invalid.
 pub fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let about = std::fs::metadata(path).map_err(|e| Error::file(path, e))?;
     if about.is_dir() {
@@ -106,13 +105,13 @@ pub fn manifests(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(found)
 }
 
-/// Whether a file begins as an RDB file.
+/// Whether a file begins like an RDB file.
 pub fn begins_as_rdb(head: &[u8]) -> bool {
     head.starts_with(b"REDIS") || head.starts_with(b"VALKEY")
 }
 
-/// The names of a manifest: the base first, then the increments in order; or the line that
-/// has no meaning.
+/// The names in a manifest: the base first, then the increments in order. The error is
+/// the invalid line.
 fn manifest(text: &str) -> Result<Vec<String>, String> {
     let (mut base, mut increments) = (None, Vec::<(u64, String)>::new());
     for line in text

@@ -1,15 +1,16 @@
-//! Values of every type and encoding, read element by element.
+//! Reads values of every type and encoding, element by element.
 
 use super::input::Input;
 use super::reader::{Reader, parse_score};
 use super::{Dialect, Element, Error, Result, intset, kind, listpack, stream, ziplist, zipmap};
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::encoding::ValueType;
 
-/// The type that a number stands for.
+/// The value type of a type number.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for types that this build knows by name only.
+/// [`Error::Unsupported`] for types that are known but not supported.
 pub fn kind_of(number: u8) -> Result<ValueType> {
     Ok(match number {
         kind::STRING => ValueType::String,
@@ -36,16 +37,16 @@ pub fn kind_of(number: u8) -> Result<ValueType> {
     })
 }
 
-/// A node of a list that is one item.
+/// A list node with a single item.
 const PLAIN_NODE: u64 = 1;
-/// A node of a list that is a listpack.
+/// A list node with a listpack.
 const PACKED_NODE: u64 = 2;
 
-/// Reads a value of the type with this number and calls `each` with all its
-/// elements. Returns how many there are: at least one.
+/// Reads a value with this type number and calls `each` with its elements. Returns their
+/// number, which is at least one.
 ///
 /// # Errors
-/// [`Error::Empty`] for a collection without elements; it is read to its end.
+/// [`Error::Empty`] for a collection without elements; its bytes are consumed.
 pub fn read_value<I: Input, E: From<Error>>(
     reader: &mut Reader<I>,
     number: u8,
@@ -79,7 +80,7 @@ pub fn read_value<I: Input, E: From<Error>>(
             for _ in 0..count {
                 reader.string(&mut a)?;
                 reader.string(&mut b)?;
-                each(field(&a, &b, 0))?;
+                each(field(&a, &b, UnixMs::NONE))?;
             }
             count
         }
@@ -99,7 +100,7 @@ pub fn read_value<I: Input, E: From<Error>>(
         }
         _ => {
             if number == kind::HASH_LISTPACK_EX {
-                // When the first field expires: the fields say it themselves.
+                // The earliest expiry of all fields, which is redundant.
                 reader.time_ms()?;
             }
             reader.string(&mut a)?;
@@ -112,7 +113,7 @@ pub fn read_value<I: Input, E: From<Error>>(
     }
 }
 
-/// A value that is one string with all elements in it.
+/// Reads a value that is one packed string.
 fn packed<E: From<Error>>(
     number: u8,
     bytes: &[u8],
@@ -122,7 +123,9 @@ fn packed<E: From<Error>>(
         kind::LIST_ZIPLIST => ziplist::for_each(bytes, |item| each(Element::Item(item))),
         kind::SET_INTSET => intset::for_each(bytes, |member| each(Element::Member(member))),
         kind::SET_LISTPACK => listpack::for_each(bytes, |member| each(Element::Member(member))),
-        kind::HASH_ZIPMAP => zipmap::for_each(bytes, |name, value| each(field(name, value, 0))),
+        kind::HASH_ZIPMAP => {
+            zipmap::for_each(bytes, |name, value| each(field(name, value, UnixMs::NONE)))
+        }
         kind::ZSET_ZIPLIST | kind::ZSET_LISTPACK => {
             let mut group = Group::<2>::default();
             let each = |element: &[u8]| {
@@ -140,7 +143,7 @@ fn packed<E: From<Error>>(
         kind::HASH_ZIPLIST | kind::HASH_LISTPACK => {
             let mut group = Group::<2>::default();
             let each = |element: &[u8]| match group.take(element) {
-                Some([name, value]) => each(field(name, value, 0)),
+                Some([name, value]) => each(field(name, value, UnixMs::NONE)),
                 None => Ok(()),
             };
             let count = match number {
@@ -155,7 +158,7 @@ fn packed<E: From<Error>>(
                 let Some([name, value, expire_ms]) = group.take(element) else {
                     return Ok(());
                 };
-                let expire_ms = num::parse_u64(expire_ms).ok_or(FIELD_TIME)?;
+                let expire_ms = num::parse_u64(expire_ms).map(UnixMs).ok_or(FIELD_TIME)?;
                 each(field(name, value, checked_time(expire_ms)?))
             })?;
             Ok(group.count(count)?)
@@ -164,7 +167,7 @@ fn packed<E: From<Error>>(
     }
 }
 
-/// Collects `N` elements that belong together.
+/// Collects `N` elements that form one.
 struct Group<const N: usize> {
     held: [Vec<u8>; N],
     len: usize,
@@ -180,7 +183,7 @@ impl<const N: usize> Default for Group<N> {
 }
 
 impl<const N: usize> Group<N> {
-    /// The group, if this element completes it.
+    /// Adds an element; returns the group if it is complete.
     fn take(&mut self, element: &[u8]) -> Option<[&[u8]; N]> {
         let place = self.held.get_mut(self.len)?;
         place.clear();
@@ -189,7 +192,7 @@ impl<const N: usize> Group<N> {
         (self.len == 0).then(|| self.held.each_ref().map(Vec::as_slice))
     }
 
-    /// How many groups that many elements are.
+    /// The number of groups in that many elements.
     fn count(&self, elements: u64) -> Result<u64> {
         match self.len {
             0 => Ok(elements / N as u64),
@@ -200,17 +203,17 @@ impl<const N: usize> Group<N> {
 
 const FIELD_TIME: Error = Error::Corrupt("the time of a field");
 
-/// The last ms that Redis takes as the time of a field.
-const FIELD_TIME_MAX: u64 = (1 << 48) - 1;
+/// Redis' maximum of a field's expiry, in ms.
+const FIELD_TIME_MAX: UnixMs = UnixMs((1 << 48) - 1);
 
-fn checked_time(expire_ms: u64) -> Result<u64> {
+fn checked_time(expire_ms: UnixMs) -> Result<UnixMs> {
     match expire_ms <= FIELD_TIME_MAX {
         true => Ok(expire_ms),
         false => Err(FIELD_TIME),
     }
 }
 
-fn field<'a>(field: &'a [u8], value: &'a [u8], expire_ms: u64) -> Element<'a> {
+fn field<'a>(field: &'a [u8], value: &'a [u8], expire_ms: UnixMs) -> Element<'a> {
     Element::Field {
         field,
         value,
@@ -257,11 +260,11 @@ fn quicklist<I: Input, E: From<Error>>(
     Ok(count)
 }
 
-/// A hash of Redis 7.4 whose fields expire. With `first_ms` times are relative
-/// to that, plus one.
+/// A hash of Redis 7.4 with field expiry. With `first_ms`, expiry times are relative to
+/// that, plus one.
 fn expiring_hash<I: Input, E: From<Error>>(
     reader: &mut Reader<I>,
-    first_ms: Option<u64>,
+    first_ms: Option<UnixMs>,
     each: &mut impl FnMut(Element<'_>) -> std::result::Result<(), E>,
 ) -> std::result::Result<u64, E> {
     let (mut name, mut value) = (Vec::new(), Vec::new());
@@ -269,9 +272,9 @@ fn expiring_hash<I: Input, E: From<Error>>(
     for _ in 0..count {
         let time = reader.length()?;
         let expire_ms = match (time, first_ms) {
-            (0, _) => 0,
-            (time, None) => time,
-            (time, Some(first_ms)) => first_ms.checked_add(time - 1).ok_or(FIELD_TIME)?,
+            (0, _) => UnixMs::NONE,
+            (time, None) => UnixMs(time),
+            (time, Some(first_ms)) => first_ms + (time - 1),
         };
         let expire_ms = checked_time(expire_ms)?;
         reader.string(&mut name)?;
@@ -281,7 +284,7 @@ fn expiring_hash<I: Input, E: From<Error>>(
     Ok(count)
 }
 
-/// A hash of Valkey 9 whose fields expire.
+/// A hash of Valkey 9 with field expiry.
 fn valkey_hash<I: Input, E: From<Error>>(
     reader: &mut Reader<I>,
     each: &mut impl FnMut(Element<'_>) -> std::result::Result<(), E>,
@@ -292,9 +295,9 @@ fn valkey_hash<I: Input, E: From<Error>>(
         reader.string(&mut name)?;
         reader.string(&mut value)?;
         let expire_ms = match reader.time_ms()? {
-            u64::MAX => 0,
-            // A field whose time was over already when it was written.
-            0 => 1,
+            UnixMs::MAX => UnixMs::NONE,
+            // The field had already expired when it was written.
+            UnixMs::NONE => UnixMs(1),
             time => checked_time(time)?,
         };
         each(field(&name, &value, expire_ms))?;

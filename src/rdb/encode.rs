@@ -1,73 +1,71 @@
-//! Values written element by element, in encodings that Redis 7.0 and all
-//! later versions load.
+//! Writes values element by element, in encodings that Redis 7.0 and later can load.
 //!
-//! A small collection becomes a listpack or an intset, within the limits that
-//! Redis has by default; others go out element by element as they come, so
-//! that a collection larger than memory can be written: [`Encoder::begin`],
-//! any number of [`Encoder::element`], [`Encoder::end`], and the caller empties
-//! its buffer in between whenever it likes.
+//! A small collection becomes a listpack or an intset, within Redis' default limits.
+//! Larger ones are written element by element, so that a collection larger than memory
+//! can be written: [`Encoder::begin`], any number of [`Encoder::element`],
+//! [`Encoder::end`]. The caller may empty its buffer in between.
 //!
-//! A list that is not small becomes nodes of listpacks if all of them fit into
-//! [`HELD_BYTES`], or else a sequence of items: how many nodes there are stands
-//! before them, so they must be held until all are there.
+//! A list that is not small becomes nodes of listpacks if it fits into [`MAX_BUFFERED_BYTES`],
+//! otherwise a sequence of items. The number of nodes comes before them, so all nodes
+//! must be buffered.
 
 use super::{Element, Error, Result, VERSION_WRITTEN, intset, kind, listpack};
 use crate::base::{lzf, num};
 use crate::encoding::ValueType;
 
-/// Bytes of elements that are held back until it is decided how to write them.
-pub const HELD_BYTES: usize = 4 << 20;
+/// Most bytes of elements that are buffered before the encoding is chosen.
+pub const MAX_BUFFERED_BYTES: usize = 4 << 20;
 
-/// Elements up to which a hash or a sorted set is a listpack.
+/// Most elements of a hash or sorted set in a listpack.
 const LISTPACK_ELEMENTS: u64 = 128;
-/// Bytes up to which an element of those may have.
+/// Most bytes of their elements.
 const LISTPACK_ELEMENT_BYTES: usize = 64;
-/// Members up to which a set of integers is an intset.
+/// Most members of an intset.
 const INTSET_MEMBERS: u64 = 512;
-/// Bytes of one node of a list.
+/// Bytes of a list node.
 const NODE_BYTES: usize = 8 << 10;
-/// From this length on an item is a node of its own, without a listpack.
+/// An item of this length or more is a plain node without a listpack.
 const PLAIN_BYTES: usize = 1 << 30;
-/// Shorter strings are not worth compressing.
+/// Shortest string that is compressed.
 const COMPRESSED_MIN: usize = 21;
-/// What compression must save.
+/// Bytes that compression must save.
 const COMPRESSED_GAIN: usize = 4;
 
 const COUNT: Error = Error::Corrupt("another number of elements than announced");
 
-/// Writes values. One for many of them: it keeps its buffers.
+/// Writes values. Reuse it for many values, since it keeps its buffers.
 #[derive(Default)]
 pub struct Encoder {
     compress: bool,
-    /// Made when first needed.
+    /// Created when first needed.
     compressor: Option<lzf::Compressor>,
-    held: Held,
+    buffered: Buffered,
     state: State,
 }
 
-/// What is being written.
+/// The state of the current value.
 #[derive(Default)]
 struct State {
     kind: Option<ValueType>,
-    /// What stands between the type and the value: the key, in files.
+    /// The key to write between type and value, in files.
     between: Vec<u8>,
-    /// Elements that were announced and are still to come.
+    /// Announced elements that have not been written yet.
     left: u64,
     count: u64,
-    /// Elements go out as they come; otherwise they are held.
-    flowing: bool,
-    /// All elements held so far are integers (of sets).
+    /// Elements are written at once; otherwise they are buffered.
+    streaming: bool,
+    /// Whether all buffered members of a set are integers.
     integers: bool,
 }
 
-/// Elements side by side: where each one ends, and its score.
+/// Concatenated elements, with the end and the score of each.
 #[derive(Default)]
-struct Held {
+struct Buffered {
     bytes: Vec<u8>,
     ends: Vec<(usize, f64)>,
 }
 
-impl Held {
+impl Buffered {
     fn push(&mut self, element: &[u8], score: f64) {
         self.bytes.extend_from_slice(element);
         self.ends.push((self.bytes.len(), score));
@@ -89,7 +87,7 @@ impl Held {
 }
 
 impl Encoder {
-    /// An encoder; `compress` as `rdbcompression` says.
+    /// An encoder; `compress` is `rdbcompression`.
     pub fn new(compress: bool) -> Encoder {
         Encoder {
             compress,
@@ -97,30 +95,30 @@ impl Encoder {
         }
     }
 
-    /// Begins a collection of `count` elements (of a hash: fields). `key` is
-    /// written between type and value, as files have it; DUMP has none.
+    /// Begins a collection of `count` elements (of a hash: fields). A `key` is written
+    /// between type and value, as in files; payloads have none.
     pub fn begin(&mut self, kind: ValueType, count: u64, key: Option<&[u8]>) {
         let mut between = std::mem::take(&mut self.state.between);
         between.clear();
         if let Some(key) = key {
             self.string(key, &mut between);
         }
-        self.held.clear();
+        self.buffered.clear();
         self.state = State {
             kind: Some(kind),
             between,
             left: count,
             count,
-            flowing: false,
+            streaming: false,
             integers: true,
         };
     }
 
-    /// Writes the next element, or holds it. Elements may come in any order but
-    /// for those of lists.
+    /// Writes or buffers the next element. Elements other than those of lists may come
+    /// in any order.
     ///
     /// # Errors
-    /// It is none of this kind of collection, or one more than announced.
+    /// The element has the wrong type, or exceeds the announced count.
     pub fn element(&mut self, element: Element<'_>, out: &mut Vec<u8>) -> Result<()> {
         let state = &mut self.state;
         let kind = match element {
@@ -131,26 +129,26 @@ impl Encoder {
             Element::String(_) => ValueType::String,
             Element::Stream(_) => ValueType::Stream,
         };
-        // Streams have a writer of their own.
+        // Streams are written by [`super::stream::Writer`].
         if state.kind != Some(kind) || kind == ValueType::Stream {
             return Err(Error::Corrupt("an element of another type"));
         }
         state.left = state.left.checked_sub(1).ok_or(COUNT)?;
-        if !state.flowing && !state.can_hold(element, self.held.bytes.len()) {
-            self.flow(out);
+        if !state.streaming && !state.can_buffer(element, self.buffered.bytes.len()) {
+            self.start_streaming(out);
         }
-        if self.state.flowing {
+        if self.state.streaming {
             self.put(element, out);
             return Ok(());
         }
         match element {
             Element::Item(bytes) | Element::Member(bytes) | Element::String(bytes) => {
-                self.held.push(bytes, 0.0);
+                self.buffered.push(bytes, 0.0);
             }
-            Element::Scored(score, member) => self.held.push(member, score),
+            Element::Scored(score, member) => self.buffered.push(member, score),
             Element::Field { field, value, .. } => {
-                self.held.push(field, 0.0);
-                self.held.push(value, 0.0);
+                self.buffered.push(field, 0.0);
+                self.buffered.push(value, 0.0);
             }
             Element::Stream(_) => {}
         }
@@ -170,7 +168,7 @@ impl Encoder {
         if state.count == 0 {
             return Err(Error::Empty);
         }
-        if state.flowing {
+        if state.streaming {
             return Ok(());
         }
         match kind {
@@ -195,7 +193,7 @@ impl Encoder {
         self.string(value, out);
     }
 
-    /// Writes the beginning of a string of `len` bytes: the caller appends them.
+    /// Writes the head of a string of `len` bytes; the caller appends the bytes.
     pub fn begin_long_string(&mut self, key: Option<&[u8]>, len: u64, out: &mut Vec<u8>) {
         out.push(kind::STRING);
         if let Some(key) = key {
@@ -204,7 +202,7 @@ impl Encoder {
         length(len, out);
     }
 
-    /// Writes a string: as a number, compressed, or as it is.
+    /// Writes a string: as an integer, compressed, or plain.
     pub fn string(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         if bytes.len() <= 11
             && let Some(number) = num::parse_i64(bytes)
@@ -229,12 +227,12 @@ impl Encoder {
         out.extend_from_slice(bytes);
     }
 
-    /// Stops holding elements: writes the head of the collection and those held.
-    fn flow(&mut self, out: &mut Vec<u8>) {
+    /// Stops buffering: writes the head of the collection and the buffered elements.
+    fn start_streaming(&mut self, out: &mut Vec<u8>) {
         let Some(kind) = self.state.kind else {
             return;
         };
-        self.state.flowing = true;
+        self.state.streaming = true;
         out.push(match kind {
             ValueType::String => kind::STRING,
             ValueType::List => kind::LIST,
@@ -245,15 +243,15 @@ impl Encoder {
         });
         out.extend_from_slice(&self.state.between);
         length(self.state.count, out);
-        let held = std::mem::take(&mut self.held);
-        for (element, score) in held.iter() {
+        let buffered = std::mem::take(&mut self.buffered);
+        for (element, score) in buffered.iter() {
             self.string(element, out);
             if kind == ValueType::Zset {
                 out.extend_from_slice(&score.to_le_bytes());
             }
         }
-        self.held = held;
-        self.held.clear();
+        self.buffered = buffered;
+        self.buffered.clear();
     }
 
     fn put(&mut self, element: Element<'_>, out: &mut Vec<u8>) {
@@ -280,7 +278,7 @@ impl Encoder {
 
     fn end_list(&mut self, out: &mut Vec<u8>) {
         self.head(kind::LIST_QUICKLIST_2, out);
-        let held = std::mem::take(&mut self.held);
+        let buffered = std::mem::take(&mut self.buffered);
         let (mut nodes, mut count) = (Vec::new(), 0);
         let mut packed = listpack::Builder::default();
         let mut put = |encoder: &mut Encoder, container: u64, node: &[u8]| {
@@ -288,7 +286,7 @@ impl Encoder {
             encoder.string(node, &mut nodes);
             count += 1;
         };
-        for (item, _) in held.iter() {
+        for (item, _) in buffered.iter() {
             let is_plain = item.len() >= PLAIN_BYTES;
             let is_full = packed.len() + item.len() + 10 > NODE_BYTES;
             if !packed.is_empty() && (is_full || is_plain) {
@@ -304,22 +302,22 @@ impl Encoder {
         }
         length(count, out);
         out.extend_from_slice(&nodes);
-        self.held = held;
-        self.held.clear();
+        self.buffered = buffered;
+        self.buffered.clear();
     }
 
-    /// A set that is still held has integers alone.
+    /// A set that is still buffered has only integers.
     fn end_intset(&mut self, out: &mut Vec<u8>) -> Result<()> {
         self.head(kind::SET_INTSET, out);
         let numbers = self
-            .held
+            .buffered
             .iter()
             .filter_map(|(text, _)| num::parse_i64(text));
         let mut numbers: Vec<i64> = numbers.collect();
         numbers.sort_unstable();
         let bytes = intset::build(&numbers)?;
         self.string(&bytes, out);
-        self.held.clear();
+        self.buffered.clear();
         Ok(())
     }
 
@@ -327,7 +325,7 @@ impl Encoder {
         self.head(number, out);
         let mut packed = listpack::Builder::default();
         let mut text = Vec::new();
-        for (element, score) in self.held.iter() {
+        for (element, score) in self.buffered.iter() {
             packed.push(element);
             if number == kind::ZSET_LISTPACK {
                 text.clear();
@@ -336,26 +334,26 @@ impl Encoder {
             }
         }
         self.string(&packed.finish(), out);
-        self.held.clear();
+        self.buffered.clear();
     }
 
-    /// Small sorted sets must be in order.
+    /// The elements of small sorted sets must be ordered.
     fn sort_by_score(&mut self) {
-        let mut elements: Vec<(&[u8], f64)> = self.held.iter().collect();
+        let mut elements: Vec<(&[u8], f64)> = self.buffered.iter().collect();
         elements.sort_by(|(a, x), (b, y)| x.total_cmp(y).then(a.cmp(b)));
-        let mut sorted = Held::default();
+        let mut sorted = Buffered::default();
         for (member, score) in elements {
             sorted.push(member, score);
         }
-        self.held = sorted;
+        self.buffered = sorted;
     }
 }
 
 impl State {
-    /// Whether an element may be held back with those that are.
-    fn can_hold(&mut self, element: Element<'_>, held_bytes: usize) -> bool {
+    /// Whether an element can be buffered together with the others.
+    fn can_buffer(&mut self, element: Element<'_>, buffered_bytes: usize) -> bool {
         match element {
-            Element::Item(item) => held_bytes + item.len() <= HELD_BYTES,
+            Element::Item(item) => buffered_bytes + item.len() <= MAX_BUFFERED_BYTES,
             Element::Member(member) => {
                 self.integers &= num::parse_i64(member).is_some();
                 self.integers && self.count <= INTSET_MEMBERS
@@ -403,7 +401,7 @@ fn put_number(number: i32, out: &mut Vec<u8>) {
     }
 }
 
-/// What a file of this build begins with.
+/// The magic bytes and version of a file.
 pub fn magic() -> [u8; 9] {
     let mut magic = *b"REDIS0000";
     let digits = VERSION_WRITTEN.to_string();

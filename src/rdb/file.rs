@@ -1,12 +1,12 @@
-//! RDB files, as streams: what they hold besides values.
+//! RDB files as streams: everything besides values.
 //!
 //! ```text
 //! REDIS ‖ version (4 digits), or VALKEY ‖ version (3 digits)
-//! FA name text              what the writer says of itself
-//! F5 code                   a library of functions
-//! F7 …                      what a module keeps besides keys
-//! FE DB                     the keys that follow are in this DB
-//! FB keys, keys that expire how many
+//! FA name text              aux field of the writer
+//! F5 code                   a function library
+//! F7 …                      data of a module besides keys
+//! FE DB                     the DB of the following keys
+//! FB keys, expires          number of keys, and of those that expire
 //! [FC ms (8) | FD s (4)] [F8 idle s | F9 frequency (1)] type ‖ key ‖ value
 //! FF CRC-64 (8; 0: none)
 //! ```
@@ -17,9 +17,10 @@ use super::input::{Input, Stream};
 use super::reader::Reader;
 use super::{Dialect, Element, Error, Result, VERSION_READ, VERSION_VALKEY};
 use crate::base::hash::crc64;
+use crate::base::time::UnixMs;
 use std::io::{BufRead, Write};
 
-/// What may stand where a type may stand.
+/// Opcodes, which take the place of a value type.
 mod opcode {
     pub const SLOT_IMPORT: u8 = 243;
     pub const SLOT_INFO: u8 = 244;
@@ -36,51 +37,51 @@ mod opcode {
     pub const END: u8 = 255;
 }
 
-/// The first version whose files end with a checksum.
+/// The first version with a checksum.
 const VERSION_CRC: u16 = 5;
 
-/// Bytes that are collected before they are written.
+/// Size of the write buffer in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// What comes next in a file.
+/// The next item of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry {
-    /// Something that the writer says of itself.
+    /// An aux field of the writer.
     Aux {
-        /// What it is.
+        /// The name.
         name: Vec<u8>,
-        /// Its text.
+        /// The text.
         text: Vec<u8>,
     },
-    /// The code of a library of functions.
+    /// The code of a function library.
     Function(Vec<u8>),
-    /// What a module keeps besides keys; it was passed over.
+    /// Data of a module besides keys, which were skipped.
     ModuleAux,
-    /// The keys that follow are in this DB.
+    /// The DB of the following keys.
     SelectDb(u64),
-    /// How many keys the DB has, and how many of them expire: a hint.
+    /// The numbers of keys in the DB; hints only.
     Sizes {
-        /// All.
+        /// All keys.
         keys: u64,
-        /// Those that expire.
+        /// Keys with an expiry.
         expires: u64,
     },
     /// A key: call [`FileReader::key`], then [`FileReader::value`].
     Key(Head),
-    /// The end; the checksum is right.
+    /// The end of the file; the checksum is correct.
     End,
 }
 
-/// What stands before a value besides the key.
+/// The attributes of a value besides the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Head {
-    /// The number of its type, see [`super::kind`].
+    /// Its type number, see [`super::kind`].
     pub kind: u8,
     /// When the key expires, Unix ms; 0 for never.
-    pub expire_ms: u64,
-    /// Seconds since it was used.
+    pub expire_ms: UnixMs,
+    /// Seconds since the last access.
     pub idle_s: Option<u64>,
-    /// How often it is used.
+    /// Access frequency (LFU).
     pub frequency: Option<u8>,
 }
 
@@ -94,7 +95,7 @@ pub struct FileReader<R> {
 }
 
 impl<R: BufRead> FileReader<R> {
-    /// Reads the file's head. Strings may have up to `max_string` bytes.
+    /// Reads the head of a file. Strings may have up to `max_string` bytes.
     pub fn open(source: R, max_string: u64) -> Result<FileReader<R>> {
         let mut reader = Reader::new(Stream::new(source), max_string);
         let no_file = Error::Corrupt("this is no RDB file");
@@ -127,22 +128,22 @@ impl<R: BufRead> FileReader<R> {
         self.version
     }
 
-    /// How many bytes were read.
+    /// The number of bytes read.
     pub fn position(&self) -> u64 {
         self.reader.input.position()
     }
 
-    /// What follows the file's end in the source.
+    /// The source, which stands behind the end of the file.
     pub fn into_inner(self) -> R {
         self.reader.input.into_inner()
     }
 
-    /// The key that [`Entry::Key`] announced.
+    /// The key of the last [`Entry::Key`].
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// What comes next. The value of a key must have been read.
+    /// Reads the next item. The value of the previous key must have been read.
     #[allow(clippy::should_implement_trait)] // it fails, and the end is an entry
     pub fn next(&mut self) -> Result<Entry> {
         let mut head = Head::default();
@@ -153,7 +154,7 @@ impl<R: BufRead> FileReader<R> {
                 opcode::EXPIRE_MS => head.expire_ms = checked(self.reader.time_ms()?)?,
                 opcode::EXPIRE_S => {
                     let seconds = u32::from_le_bytes(self.reader.input.array()?);
-                    head.expire_ms = checked(u64::from(seconds) * 1000)?;
+                    head.expire_ms = checked(UnixMs(u64::from(seconds) * 1000))?;
                 }
                 opcode::IDLE => head.idle_s = Some(self.reader.length()?),
                 opcode::FREQUENCY => head.frequency = Some(self.reader.input.byte()?),
@@ -174,7 +175,7 @@ impl<R: BufRead> FileReader<R> {
         }
     }
 
-    /// What belongs to no key; nothing if it means nothing here.
+    /// Reads an item other than a key; `None` if it is ignored.
     fn other(&mut self, code: u8) -> Result<Option<Entry>> {
         let reader = &mut self.reader;
         let mut text = Vec::new();
@@ -195,10 +196,10 @@ impl<R: BufRead> FileReader<R> {
                 Entry::Function(text)
             }
             opcode::MODULE_AUX => {
-                self.pass_module_aux()?;
+                self.skip_module_aux()?;
                 Entry::ModuleAux
             }
-            // Slots of a cluster: how many keys each has, or where they come from.
+            // Cluster slots: their numbers of keys.
             opcode::SLOT_INFO => {
                 for _ in 0..3 {
                     reader.length()?;
@@ -230,10 +231,10 @@ impl<R: BufRead> FileReader<R> {
         }
     }
 
-    /// Values with their kinds before them, up to a sign that ends them.
-    fn pass_module_aux(&mut self) -> Result<()> {
+    /// Skips a module's data: values with their types, up to an end mark.
+    fn skip_module_aux(&mut self) -> Result<()> {
         let reader = &mut self.reader;
-        // The module, and whether it stands before or behind the keys.
+        // The module, and whether the data come before or after the keys.
         for _ in 0..3 {
             reader.length()?;
         }
@@ -250,7 +251,7 @@ impl<R: BufRead> FileReader<R> {
         }
     }
 
-    /// Reads the value of the key that came last, see [`read_value`].
+    /// Reads the value of the last key, see [`read_value`].
     pub fn value<E: From<Error>>(
         &mut self,
         kind: u8,
@@ -260,11 +261,11 @@ impl<R: BufRead> FileReader<R> {
     }
 }
 
-/// A time before 1970 is none; a key that had one was over long ago.
-fn checked(expire_ms: u64) -> Result<u64> {
-    match i64::try_from(expire_ms) {
-        Ok(_) => Ok(expire_ms.max(1)),
-        Err(_) => Ok(1),
+/// Negative times become 1 ms: such a key has expired long ago.
+fn checked(expire_ms: UnixMs) -> Result<UnixMs> {
+    match i64::try_from(expire_ms.0) {
+        Ok(_) => Ok(expire_ms.max(UnixMs(1))),
+        Err(_) => Ok(UnixMs(1)),
     }
 }
 
@@ -272,15 +273,15 @@ fn checked(expire_ms: u64) -> Result<u64> {
 pub struct FileWriter<W> {
     sink: W,
     crc: u64,
-    /// What is to be written next.
+    /// Bytes to be written.
     pub buffer: Vec<u8>,
-    /// Writes values into the buffer; see [`Outlet::pass_on`].
+    /// Writes values into the buffer; see [`Outlet::flush`].
     pub encoder: Encoder,
     written: u64,
 }
 
 impl<W: Write> FileWriter<W> {
-    /// Writes the file's head.
+    /// Writes the head of a file.
     pub fn new(sink: W, compress: bool) -> FileWriter<W> {
         FileWriter {
             sink,
@@ -291,20 +292,20 @@ impl<W: Write> FileWriter<W> {
         }
     }
 
-    /// Says something of the writer.
+    /// Writes an aux field.
     pub fn aux(&mut self, name: &[u8], text: &[u8]) {
         self.buffer.push(opcode::AUX);
         self.encoder.string(name, &mut self.buffer);
         self.encoder.string(text, &mut self.buffer);
     }
 
-    /// Writes the code of a library of functions.
+    /// Writes the code of a function library.
     pub fn function(&mut self, code: &[u8]) {
         self.buffer.push(opcode::FUNCTION);
         self.encoder.string(code, &mut self.buffer);
     }
 
-    /// The keys that follow are in this DB, which has about so many.
+    /// Selects the DB of the following keys, with hints for its numbers of keys.
     pub fn select_db(&mut self, db: u64, keys: u64, expires: u64) {
         self.buffer.push(opcode::SELECT_DB);
         length(db, &mut self.buffer);
@@ -313,10 +314,10 @@ impl<W: Write> FileWriter<W> {
         length(expires, &mut self.buffer);
     }
 
-    /// The key that follows expires.
-    pub fn expires(&mut self, expire_ms: u64) {
+    /// Sets the expiry of the next key, in Unix ms.
+    pub fn expires(&mut self, expire_ms: UnixMs) {
         self.buffer.push(opcode::EXPIRE_MS);
-        self.buffer.extend_from_slice(&expire_ms.to_le_bytes());
+        self.buffer.extend_from_slice(&expire_ms.0.to_le_bytes());
     }
 
     /// Bytes of the file so far.
@@ -324,12 +325,12 @@ impl<W: Write> FileWriter<W> {
         self.written + self.buffer.len() as u64
     }
 
-    /// Whether nothing was written yet; never so.
+    /// Whether nothing was written; never true, since the head is written first.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Ends the file; returns where it went.
+    /// Writes the end of the file; returns the sink.
     pub fn end(mut self) -> std::io::Result<W> {
         self.buffer.push(opcode::END);
         let crc = crc64(self.crc, &self.buffer);
@@ -339,8 +340,7 @@ impl<W: Write> FileWriter<W> {
         Ok(self.sink)
     }
 
-    /// The encoder, its buffer, and what takes away what is in the buffer once
-    /// that is worth it.
+    /// The encoder, its buffer, and the outlet that empties the buffer.
     pub fn parts(&mut self) -> (&mut Encoder, &mut Vec<u8>, Outlet<'_, W>) {
         let outlet = Outlet {
             sink: &mut self.sink,
@@ -351,7 +351,7 @@ impl<W: Write> FileWriter<W> {
     }
 }
 
-/// Where a [`FileWriter`]'s buffer is emptied.
+/// Writes a [`FileWriter`]'s buffer to its sink.
 pub struct Outlet<'w, W> {
     sink: &'w mut W,
     crc: &'w mut u64,
@@ -359,8 +359,8 @@ pub struct Outlet<'w, W> {
 }
 
 impl<W: Write> Outlet<'_, W> {
-    /// Writes what is in the buffer if it is full.
-    pub fn pass_on(&mut self, buffer: &mut Vec<u8>) -> std::io::Result<()> {
+    /// Writes the buffer to the sink if it is full.
+    pub fn flush(&mut self, buffer: &mut Vec<u8>) -> std::io::Result<()> {
         if buffer.len() < BUFFER_BYTES {
             return Ok(());
         }

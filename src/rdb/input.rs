@@ -1,10 +1,10 @@
-//! Where bytes come from.
+//! Sources of bytes.
 
 use super::{Error, Result};
 use crate::base::hash::crc64;
 use std::io::{BufRead, ErrorKind};
 
-/// What a string grows by at a time, whatever length is announced.
+/// Bytes by which a string grows at a time, whatever length was announced.
 const STEP: u64 = 64 << 10;
 
 const TRUNCATED: Error = Error::Corrupt("it ends too early");
@@ -14,7 +14,7 @@ pub trait Input {
     /// Fills the buffer.
     fn fill(&mut self, buffer: &mut [u8]) -> Result<()>;
 
-    /// Appends the next `len` bytes; memory grows as they come.
+    /// Appends the next `len` bytes; memory grows with the bytes that are present.
     fn append(&mut self, len: u64, out: &mut Vec<u8>) -> Result<()>;
 
     /// The next byte.
@@ -47,7 +47,7 @@ impl Input for &[u8] {
     }
 }
 
-/// A stream that sums up what was read of it.
+/// A stream with a checksum of the bytes read.
 #[derive(Debug)]
 pub struct Stream<R> {
     source: R,
@@ -65,12 +65,12 @@ impl<R: BufRead> Stream<R> {
         }
     }
 
-    /// The checksum of what was read so far.
+    /// The checksum of the bytes read so far.
     pub fn crc(&self) -> u64 {
         self.crc
     }
 
-    /// How many bytes were read.
+    /// The number of bytes read.
     pub fn position(&self) -> u64 {
         self.position
     }

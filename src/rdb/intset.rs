@@ -1,7 +1,7 @@
-//! Intsets: integers, ascending, each as wide as the widest needs.
+//! Intsets: ascending integers, all as wide as the widest needs.
 //!
 //! ```text
-//! bytes of one (4: 2, 4 or 8) ‖ how many (4) ‖ integers …      little-endian
+//! bytes per integer (4: 2, 4 or 8) ‖ count (4) ‖ integers …      little-endian
 //! ```
 
 use super::{Error, Result};
@@ -10,7 +10,7 @@ const HEADER_LEN: usize = 8;
 
 const CORRUPT: Error = Error::Corrupt("an intset");
 
-/// Calls `each` with all integers as text. Returns how many there are.
+/// Calls `each` with all integers as text. Returns their number.
 pub fn for_each<E: From<Error>>(
     bytes: &[u8],
     mut each: impl FnMut(&[u8]) -> std::result::Result<(), E>,
@@ -45,7 +45,7 @@ pub(super) fn signed(bytes: &[u8]) -> i64 {
     i64::from_le_bytes(wide)
 }
 
-/// The intset of some numbers, which ascend and all differ.
+/// The intset of different, ascending integers.
 pub fn build(numbers: &[i64]) -> Result<Vec<u8>> {
     let count = u32::try_from(numbers.len()).map_err(|_| CORRUPT)?;
     let fits = |bits: u32| {

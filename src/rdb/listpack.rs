@@ -1,9 +1,9 @@
-//! Listpacks: elements one after the other in one string, since Redis 7.0.
+//! Listpacks: elements packed into one string, since Redis 7.0.
 //!
 //! ```text
 //! bytes (4) ‖ elements (2; FFFF: not counted) ‖ element … ‖ FF      little-endian
 //!
-//! element: body ‖ length of the body, so that one can walk back
+//! element: body ‖ length of the body, for walks from the end
 //!   body  0nnnnnnn                 a number
 //!         110nnnnn n               a signed number of 13 bits
 //!         F1 (2) F2 (3) F3 (4) F4 (8)   signed numbers
@@ -17,15 +17,15 @@ use crate::base::num;
 
 /// Bytes before the elements.
 const HEADER_LEN: usize = 6;
-/// A count that means: not counted.
+/// The value of the count if the elements are not counted.
 const UNCOUNTED: u16 = u16::MAX;
 const END: u8 = 0xFF;
 
 const LENGTH: Error = Error::Corrupt("a listpack of another length");
 const ELEMENT: Error = Error::Corrupt("an element of a listpack");
 
-/// Calls `each` with all elements; numbers as text. Checks all that the
-/// listpack says about itself. Returns how many there are.
+/// Calls `each` with all elements; integers as text. Checks all lengths and counts.
+/// Returns the number of elements.
 pub fn for_each<E: From<Error>>(
     bytes: &[u8],
     mut each: impl FnMut(&[u8]) -> std::result::Result<(), E>,
@@ -65,7 +65,7 @@ fn open(bytes: &[u8]) -> Result<(u16, &[u8])> {
     Ok((u16::from_le_bytes([low, high]), rest))
 }
 
-/// The next element, and what follows it.
+/// The next element, and the rest.
 fn split_element(rest: &[u8]) -> Result<(Body<'_>, &[u8])> {
     let before = rest.len();
     let (&first, tail) = rest.split_first().ok_or(LENGTH)?;
@@ -115,9 +115,9 @@ fn number<const N: usize>(rest: &[u8]) -> Result<(Body<'_>, &[u8])> {
     Ok((Body::Number(super::intset::signed(bytes)), tail))
 }
 
-/// The length of an element's body as it stands behind it.
+/// The encoded length after an element's body.
 fn back_length(len: usize, buffer: &mut [u8; 5]) -> &[u8] {
-    // The bounds are one short of what would fit: so does Redis.
+    // The limits are one less than would fit, as in Redis.
     let bytes = match len {
         0..=0x7F => 1,
         0x80..=0x3FFE => 2,
@@ -135,7 +135,7 @@ fn back_length(len: usize, buffer: &mut [u8; 5]) -> &[u8] {
     used
 }
 
-/// A listpack under construction.
+/// A listpack that is being built.
 #[derive(Debug)]
 pub struct Builder {
     bytes: Vec<u8>,
@@ -152,7 +152,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Appends an element: a number if it is the text of one.
+    /// Appends an element, encoded as an integer if its text is one.
     pub fn push(&mut self, element: &[u8]) {
         let start = self.bytes.len();
         match num::parse_i64(element) {
@@ -200,13 +200,13 @@ impl Builder {
         self.count == 0
     }
 
-    /// The bytes that it has so far.
+    /// The current length in bytes.
     #[allow(clippy::len_without_is_empty)] // it counts bytes, not elements
     pub fn len(&self) -> usize {
         self.bytes.len() + 1
     }
 
-    /// The listpack; the builder is empty again.
+    /// Returns the listpack, and empties the builder.
     pub fn finish(&mut self) -> Vec<u8> {
         let mut bytes = std::mem::replace(&mut self.bytes, vec![0; HEADER_LEN]);
         bytes.push(END);

@@ -1,4 +1,4 @@
-//! What DUMP returns and RESTORE takes: `type ‖ value ‖ version (2) ‖ CRC-64 (8)`,
+//! Payloads of DUMP and RESTORE: `type ‖ value ‖ version (2) ‖ CRC-64 (8)`,
 //! version and checksum little-endian.
 
 use super::{Dialect, Error, Result, VERSION_READ, VERSION_VALKEY, VERSION_WRITTEN};
@@ -7,27 +7,28 @@ use crate::base::hash::crc64;
 const VERSION_LEN: usize = 2;
 const CRC_LEN: usize = 8;
 
-/// Whether the checksum of a payload is looked at.
+/// Whether the checksum of a payload is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checksum {
-    /// A wrong one is refused.
+    /// A wrong checksum is an error.
     Verified,
-    /// Any will do, so that a test can break the value under it.
+    /// The checksum is ignored, so that tests can corrupt the value.
     Ignored,
 }
 
-/// A payload whose version and checksum are right.
+/// A payload with a valid version and checksum.
 #[derive(Debug, Clone, Copy)]
 pub struct Payload<'a> {
     /// The type's number, see [`super::kind`].
     pub kind: u8,
     /// The value.
     pub value: &'a [u8],
-    /// Whose numbers it uses.
+    /// Which type numbers it uses.
     pub dialect: Dialect,
 }
 
-/// What a payload has before version and checksum, and whose version that is.
+/// The contents of a payload before version and checksum, and the dialect of the
+/// version.
 ///
 /// # Errors
 /// [`Error::Envelope`] if the checksum is wrong or the version too new.
@@ -57,11 +58,11 @@ pub fn open(payload: &[u8]) -> Result<Payload<'_>> {
     open_with(payload, Checksum::Verified)
 }
 
-/// Opens a payload whose checksum may be ignored.
+/// Opens a payload; the checksum may be ignored.
 ///
 /// # Errors
-/// [`Error::Envelope`] if the version is too new, or the checksum wrong that is to be
-/// verified.
+/// [`Error::Envelope`] if the version is too new, or if the checksum is wrong and not
+/// ignored.
 pub fn open_with(payload: &[u8], checksum: Checksum) -> Result<Payload<'_>> {
     let (value, dialect) = contents(payload, checksum)?;
     let (&kind, value) = value
@@ -74,7 +75,7 @@ pub fn open_with(payload: &[u8], checksum: Checksum) -> Result<Payload<'_>> {
     })
 }
 
-/// Makes `type ‖ value` a payload.
+/// Turns `type ‖ value` into a payload.
 pub fn seal(payload: &mut Vec<u8>) {
     payload.extend_from_slice(&VERSION_WRITTEN.to_le_bytes());
     let crc = crc64(0, payload);

@@ -1,4 +1,4 @@
-//! The words of the format: lengths, strings, doubles.
+//! The primitives of the format: lengths, strings, doubles.
 //!
 //! ```text
 //! length  00nnnnnn | 01nnnnnn n | 80 n(4, big-endian) | 81 n(8, big-endian)
@@ -9,27 +9,28 @@
 
 use super::input::Input;
 use super::{Error, Result};
+use crate::base::time::UnixMs;
 use crate::base::{lzf, num};
 
-/// What stands where a length may stand.
+/// A length, or one of the special string encodings.
 enum Length {
     Plain(u64),
-    /// A string in another form.
+    /// A special encoding of a string.
     Special(u8),
 }
 
-/// Reads words from an input.
+/// Reads primitives from an input.
 #[derive(Debug)]
 pub struct Reader<I> {
     /// Where the bytes come from.
     pub input: I,
-    /// Longest string that is taken, decompressed.
+    /// Longest string, after decompression.
     max_string: u64,
     packed: Vec<u8>,
 }
 
 impl<I: Input> Reader<I> {
-    /// A reader that takes strings of up to `max_string` bytes.
+    /// A reader for strings of up to `max_string` bytes.
     pub fn new(input: I, max_string: u64) -> Reader<I> {
         Reader {
             input,
@@ -59,7 +60,7 @@ impl<I: Input> Reader<I> {
         }
     }
 
-    /// A string, in place of what `out` holds.
+    /// Reads a string; replaces the contents of `out`.
     pub fn string(&mut self, out: &mut Vec<u8>) -> Result<()> {
         out.clear();
         let number = match self.any_length()? {
@@ -95,7 +96,7 @@ impl<I: Input> Reader<I> {
         }
     }
 
-    /// A double as text, as sorted sets had it up to Redis 3.2.
+    /// A double as text, as in sorted sets up to Redis 3.2.
     pub fn text_double(&mut self) -> Result<f64> {
         match self.input.byte()? {
             255 => Ok(f64::NEG_INFINITY),
@@ -116,16 +117,16 @@ impl<I: Input> Reader<I> {
     }
 
     /// A time in ms.
-    pub fn time_ms(&mut self) -> Result<u64> {
-        Ok(u64::from_le_bytes(self.input.array()?))
+    pub fn time_ms(&mut self) -> Result<UnixMs> {
+        Ok(UnixMs(u64::from_le_bytes(self.input.array()?)))
     }
 }
 
 const NAN: Error = Error::Corrupt("a score that is no number");
 
-/// The score that a text says.
+/// Parses a score.
 pub(super) fn parse_score(text: &[u8]) -> Result<f64> {
-    // C's strtod takes numbers outside of the range of doubles to its ends.
+    // Like C's strtod, clamps numbers outside the range of doubles.
     finish_score(num::parse_f64_clamped(text).ok_or(NAN)?)
 }
 

@@ -1,4 +1,4 @@
-//! Streams: nodes of entries, what is known of the stream, its groups.
+//! Streams: nodes of entries, the state of the stream, its groups.
 //!
 //! ```text
 //! nodes, and for each   id (16, big-endian) as a string ‖ listpack as a string
@@ -9,12 +9,12 @@
 //!     pending, and for each    id (16)
 //!
 //! listpack: entries ‖ deleted ‖ fields ‖ field … ‖ 0 ‖ entry …
-//!   entry   flags ‖ ms and sequence, from those of the node ‖ elements ‖ elements of it before this
-//!   flags   1: deleted   2: the fields are those of the node, so only values stand here;
-//!           otherwise the number of fields, then fields and values in turn
+//!   entry   flags ‖ ms and sequence, relative to the node's ‖ elements ‖ number of its elements
+//!   flags   1: deleted   2: same fields as the node's, so only values follow;
+//!           otherwise the number of fields, then fields and values alternately
 //! ```
 //!
-//! An id outside of a listpack is two lengths, ms and sequence, or 16 bytes.
+//! An id outside a listpack is two lengths, ms and sequence, or 16 bytes.
 
 use super::encode::{Encoder, length};
 use super::input::Input;
@@ -24,9 +24,9 @@ use crate::base::num;
 use crate::encoding::packed::{self, put_bytes};
 use crate::encoding::stream::{StreamId, UNKNOWN};
 
-/// Entries of a node.
+/// Most entries of a node.
 const NODE_ENTRIES: usize = 100;
-/// Bytes of a node, but for its last entry.
+/// Most bytes of a node, not counting its last entry.
 const NODE_BYTES: usize = 64 << 10;
 
 const DELETED: i64 = 1;
@@ -36,7 +36,7 @@ const NODE: Error = Error::Corrupt("a node of a stream");
 const COUNT: Error = Error::Corrupt("a stream with another length");
 const ORDER: Error = Error::Corrupt("the entries of a stream out of order");
 
-/// How full a node is. Who counts nodes and who writes them agree by this.
+/// The fill level of a node. Counting nodes and writing them use the same rule.
 #[derive(Debug, Default)]
 pub struct Filling {
     entries: usize,
@@ -44,7 +44,7 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// Adds an entry of so many bytes; says whether it begins a node.
+    /// Adds an entry of `bytes` bytes; returns whether it begins a node.
     pub fn begins_node(&mut self, bytes: usize) -> bool {
         let begins = self.entries == 0 || self.entries >= NODE_ENTRIES || self.bytes >= NODE_BYTES;
         if begins {
@@ -60,14 +60,13 @@ impl Filling {
 #[derive(Debug, Default)]
 pub struct Writer {
     filling: Filling,
-    /// Ids of the node's entries, and where their fields end.
+    /// Ids of the node's entries, and where the fields of each end.
     node: Vec<(StreamId, usize)>,
     fields: Vec<u8>,
 }
 
 impl Writer {
-    /// Begins a stream whose entries take so many nodes; see [`Encoder::begin`]
-    /// for the key.
+    /// Begins a stream of `nodes` nodes; see [`Encoder::begin`] for the key.
     pub fn begin(
         encoder: &mut Encoder,
         nodes: u64,
@@ -85,7 +84,7 @@ impl Writer {
     /// Writes the next part.
     ///
     /// # Errors
-    /// The fields of an entry are not what they should be.
+    /// The fields of an entry are invalid.
     pub fn part(
         &mut self,
         encoder: &mut Encoder,
@@ -211,7 +210,7 @@ fn put_id(id: StreamId, out: &mut Vec<u8>) {
     length(id.seq, out);
 }
 
-/// Reads a stream and calls `each` with its parts. Returns how many there are.
+/// Reads a stream and calls `each` with its parts. Returns their number.
 pub(super) fn read<I: Input, E: From<Error>>(
     reader: &mut Reader<I>,
     number: u8,
@@ -283,7 +282,7 @@ fn read_group<I: Input, E: From<Error>>(
     })?;
     for _ in 0..pending {
         let id = StreamId::decode(reader.input.array()?);
-        let delivered_ms = reader.time_ms()? as i64;
+        let delivered_ms = reader.time_ms()?.as_i64();
         let deliveries = reader.length()?;
         each(StreamPart::Pending {
             id,
@@ -295,9 +294,9 @@ fn read_group<I: Input, E: From<Error>>(
     each(StreamPart::Consumers(consumers))?;
     for _ in 0..consumers {
         reader.string(&mut name)?;
-        let seen_ms = reader.time_ms()? as i64;
+        let seen_ms = reader.time_ms()?.as_i64();
         let active_ms = match number >= kind::STREAM_LISTPACKS_3 {
-            true => reader.time_ms()? as i64,
+            true => reader.time_ms()?.as_i64(),
             false => seen_ms,
         };
         let pending = reader.length()?;
@@ -315,7 +314,7 @@ fn read_group<I: Input, E: From<Error>>(
     Ok(())
 }
 
-/// The entries that were read so far.
+/// Counts and ids of the entries read so far.
 #[derive(Default)]
 struct Entries {
     count: u64,
@@ -323,7 +322,7 @@ struct Entries {
     last: StreamId,
 }
 
-/// The elements of a listpack, one after the other.
+/// The elements of a listpack, read in order.
 #[derive(Default)]
 struct Elements {
     bytes: Vec<u8>,
@@ -364,7 +363,7 @@ impl Elements {
         num::parse_i64(self.next()?).ok_or(NODE)
     }
 
-    /// A count of elements that are still to come.
+    /// A number of elements that must still be present.
     fn count(&mut self) -> Result<usize> {
         let count = usize::try_from(self.number()?).map_err(|_| NODE)?;
         match count <= self.left() {

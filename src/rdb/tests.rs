@@ -1,8 +1,9 @@
-//! Values both ways: payloads of real servers, hand-made ones of older and
-//! newer versions, and mutated ones under a valid checksum.
+//! Values in both directions: payloads of real servers, hand-made ones of older and
+//! newer versions, and mutated ones with a valid checksum.
 
 mod hand_made;
 
+use crate::base::time::UnixMs;
 pub(crate) use hand_made::timed_hashes;
 use hand_made::{LONG, hand_made, one_string, packed, unpacked, ziplist, zipmap};
 
@@ -41,7 +42,7 @@ fn unhex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// An element as fixtures have it.
+/// An element in the notation of the fixtures.
 fn word(element: Element<'_>) -> String {
     match element {
         Element::String(bytes) | Element::Item(bytes) | Element::Member(bytes) => hex(bytes),
@@ -51,7 +52,7 @@ fn word(element: Element<'_>) -> String {
         Element::Field {
             field,
             value,
-            expire_ms: 0,
+            expire_ms: UnixMs::NONE,
         } => format!("{}={}", hex(field), hex(value)),
         Element::Field {
             field,
@@ -62,7 +63,7 @@ fn word(element: Element<'_>) -> String {
     }
 }
 
-/// A part of a stream as fixtures have it.
+/// A part of a stream in the notation of the fixtures.
 fn stream_word(part: StreamPart<'_>) -> String {
     match part {
         StreamPart::Entry { id, fields } => format!("{id}:{}", hex(fields)),
@@ -102,7 +103,8 @@ fn stream_word(part: StreamPart<'_>) -> String {
     }
 }
 
-/// What a payload holds: number, elements in order; nothing may be left over.
+/// The contents of a payload: type number and elements in order; trailing bytes are an
+/// error.
 fn read(bytes: &[u8]) -> Result<(u8, Vec<String>), Error> {
     let payload = open(bytes)?;
     kind_of(payload.kind)?;
@@ -161,7 +163,7 @@ fn sealed(body: &[u8], version: u16) -> Vec<u8> {
     payload
 }
 
-/// Writes what a payload says anew, with our encoder.
+/// Decodes a payload and encodes it again.
 fn rewritten(bytes: &[u8], compress: bool) -> Vec<u8> {
     let payload = open(bytes).expect("a payload");
     let number = kind_of(payload.kind).expect("a known type");
@@ -241,8 +243,8 @@ fn values_are_written_as_redis_does() {
             );
             same += u32::from(written == fixture.payload);
         }
-        // The usual limits are ours too, and the bytes are the same, but for
-        // what LZF makes of them and where the nodes of long lists end.
+        // With Redis' default limits, the bytes are equal too, except for compressed
+        // strings and the nodes of long lists.
         let name = fixture.name.strip_prefix("usual/").unwrap_or_default();
         let comparable = ["string:len-63", "set:int32", "list", "hash", "string:-129"];
         if comparable.contains(&name) {
@@ -307,7 +309,7 @@ fn hostile_values() {
     let list = |nodes: &[u8]| [&[kind::LIST_QUICKLIST_2][..], nodes].concat();
     let huge = [0x81, 0x7F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF];
     for body in [
-        // Lengths and counts that nothing stands behind.
+        // Lengths and counts without the bytes.
         [&[kind::STRING][..], &huge].concat(),
         [&[kind::LIST][..], &huge].concat(),
         [&[kind::SET][..], &huge, b"\x01a"].concat(),
@@ -316,12 +318,12 @@ fn hostile_values() {
         list(&huge),
         [&[kind::STRING, 0xC3][..], &huge, &huge].concat(),
         b"\0\xC3\x02\x80\xFF\xFF\xFF\xFF\0a".to_vec(),
-        // Forms that do not exist.
+        // Encodings that do not exist.
         b"\0\x82\0\0\0\0".to_vec(),
         b"\0\xC4".to_vec(),
         list(b"\x01\x03\x01a"),
         list(b"\x01\xC0\x02\x01a"),
-        // Halves.
+        // Incomplete pairs.
         one_string(kind::HASH_LISTPACK, &packed(&[b"a", b"b", b"c"])),
         one_string(
             kind::HASH_LISTPACK_EX_PRE_GA,
@@ -341,7 +343,7 @@ fn hostile_values() {
         one_string(kind::ZSET_ZIPLIST, &ziplist(&[b"a", b""])),
         b"\x03\x01\x01a\xFD".to_vec(),
         [b"\x05\x01\x01a".as_slice(), &f64::NAN.to_le_bytes()].concat(),
-        // Integers out of order or too many.
+        // Integers out of order, or too many of them.
         one_string(kind::SET_INTSET, b"\x02\0\0\0\x02\0\0\0\x02\0\x01\0"),
         one_string(kind::SET_INTSET, b"\x02\0\0\0\x02\0\0\0\x01\0\x01\0"),
         one_string(kind::SET_INTSET, b"\x02\0\0\0\xFF\xFF\xFF\xFF\x01\0"),
@@ -370,7 +372,7 @@ fn hostile_values() {
     }
 }
 
-/// Every single byte of packed collections that says something about itself.
+/// Flips each bit of the redundant bytes in packed collections.
 #[test]
 fn packed_collections_that_lie_about_themselves() {
     let elements: &[&[u8]] = &[b"one", b"2", b"-3000", &LONG[..200], b"70000", b"end"];
@@ -392,7 +394,7 @@ fn packed_collections_that_lie_about_themselves() {
         check(kind::SET_LISTPACK, &good, at);
     }
     let good = ziplist(elements);
-    // The same, and the reference of the second element, behind `one`.
+    // The same, and the reference of the second element, after `one`.
     for at in (0..10).chain([10, 15, good.len() - 1]) {
         check(kind::LIST_ZIPLIST, &good, at);
     }
@@ -400,7 +402,7 @@ fn packed_collections_that_lie_about_themselves() {
     for at in [0, good.len() - 1] {
         check(kind::HASH_ZIPMAP, &good, at);
     }
-    // A length in five bytes that one could hold.
+    // A length in five bytes that would fit into one.
     for body in [
         b"\x01\xFE\x01\0\0\0f\x01\0v\xFF".as_slice(),
         b"\x01\x01f\xFE\x01\0\0\0\0v\xFF",
@@ -445,7 +447,7 @@ fn strings_have_a_limit() {
 }
 
 #[test]
-fn collections_larger_than_small_flow() {
+fn collections_larger_than_small_are_streamed() {
     let mut encoder = Encoder::new(false);
     let mut out = Vec::new();
     encoder.begin(ValueType::List, 3_000, Some(b"key"));
@@ -458,7 +460,7 @@ fn collections_larger_than_small_flow() {
     }
     encoder.end(&mut out).expect("all of them");
     assert_eq!(&out[..7], b"\x01\x03key\x4B\xB8");
-    // Short of elements, or one too many, or another kind of them.
+    // Too few elements, too many, and elements of another type.
     encoder.begin(ValueType::Set, 2, None);
     encoder
         .element(Element::Member(b"1"), &mut out)
@@ -477,8 +479,8 @@ fn a_file_begins_with_the_version() {
     assert_eq!(&encode::magic(), b"REDIS0010");
 }
 
-/// Mutates good payloads under a valid checksum: whatever comes, reading ends,
-/// without a panic. `KEDIS_FUZZ_MS` makes it go on for longer.
+/// Decodes mutated payloads with a valid checksum: none may cause a panic.
+/// `KEDIS_FUZZ_MS` extends the time.
 #[test]
 fn mutated_payloads_never_panic() {
     let ms = std::env::var("KEDIS_FUZZ_MS")
@@ -515,7 +517,7 @@ fn mutated_payloads_never_panic() {
     assert!(good > 0 && good < rounds, "{good} of {rounds}");
 }
 
-/// Changes a few bytes; also used on files.
+/// Changes a few bytes; also used for files.
 pub(crate) fn mutate(body: &mut Vec<u8>, rng: &mut fastrand::Rng) {
     for _ in 0..rng.usize(1..4) {
         if body.is_empty() {

@@ -1,9 +1,9 @@
-//! Ziplists: what listpacks were up to Redis 6.2.
+//! Ziplists: the predecessor of listpacks, up to Redis 6.2.
 //!
 //! ```text
-//! bytes (4) ‖ place of the last element (4) ‖ elements (2; FFFF: not counted) ‖ element … ‖ FF
+//! bytes (4) ‖ offset of the last element (4) ‖ elements (2; FFFF: not counted) ‖ element … ‖ FF
 //!
-//! element: length of the one before (1; or FE and 4) ‖ body       little-endian
+//! element: length of the previous one (1; or FE and 4) ‖ body       little-endian
 //!   body  00nnnnnn bytes | 01nnnnnn n bytes | 80 n(4, big-endian) bytes
 //!         C0 (2) D0 (4) E0 (8) F0 (3) FE (1)    signed numbers
 //!         F1 … FD                               0 … 12
@@ -14,14 +14,14 @@ use super::{Error, Result};
 const HEADER_LEN: usize = 10;
 const UNCOUNTED: u16 = u16::MAX;
 const END: u8 = 0xFF;
-/// First byte of a length of five bytes.
+/// The first byte of a length of five bytes.
 const LONG: u8 = 0xFE;
 
 const LENGTH: Error = Error::Corrupt("a ziplist of another length");
 const ELEMENT: Error = Error::Corrupt("an element of a ziplist");
 
-/// Calls `each` with all elements; numbers as text. Checks all that the ziplist
-/// says about itself. Returns how many there are.
+/// Calls `each` with all elements; integers as text. Checks all lengths and counts.
+/// Returns the number of elements.
 pub fn for_each<E: From<Error>>(
     bytes: &[u8],
     mut each: impl FnMut(&[u8]) -> std::result::Result<(), E>,
@@ -64,7 +64,7 @@ enum Body<'a> {
     Number(i64),
 }
 
-/// The length of the element before.
+/// The length of the previous element.
 fn split_back(rest: &[u8]) -> Result<(usize, &[u8])> {
     match rest.split_first().ok_or(LENGTH)? {
         (&LONG, tail) => {

@@ -4,7 +4,7 @@
 //! fields (1; from FE on: not counted) ‖ field, value … ‖ FF
 //!
 //! field  length ‖ bytes
-//! value  length ‖ unused (1) ‖ bytes ‖ as many unused bytes
+//! value  length ‖ number of unused bytes (1) ‖ bytes ‖ unused bytes
 //! length one byte below FE, or FE and 4 bytes, little-endian
 //! ```
 
@@ -15,7 +15,7 @@ const LONG: u8 = 0xFE;
 
 const CORRUPT: Error = Error::Corrupt("a zipmap");
 
-/// Calls `each` with all fields and their values. Returns how many there are.
+/// Calls `each` with all fields and their values. Returns the number of fields.
 pub fn for_each<E: From<Error>>(
     bytes: &[u8],
     mut each: impl FnMut(&[u8], &[u8]) -> std::result::Result<(), E>,
@@ -46,7 +46,7 @@ fn split_length(rest: &[u8]) -> Result<(usize, &[u8])> {
         (&LONG, tail) => {
             let (len, tail) = tail.split_first_chunk::<4>().ok_or(CORRUPT)?;
             let len = u32::from_le_bytes(*len);
-            // Redis refuses a length that one byte could hold.
+            // Redis refuses a length in five bytes that would fit into one.
             match len < LONG.into() {
                 true => Err(CORRUPT),
                 false => Ok((len as usize, tail)),

@@ -1,13 +1,14 @@
-//! How many DBs a replica has that speaks Redis' dialect.
+//! Number of DBs of a replica in the Redis dialect.
 //!
-//! A Redis answers SELECT of a DB that it does not have with an error, which its master
-//! never hears of, and runs what follows in the DB before. A data set with such a DB
-//! ends its process. And it does not say how many DBs it has. So it is asked where it
-//! listens; one that cannot be asked is taken to have as many as a Redis has by
-//! default. A DB that it is not known to have is never sent: the link is refused, or
-//! ends before.
+//! A Redis replica answers SELECT of a missing DB with an error, which its master does
+//! not see, and runs the following commands in the previous DB. A missing DB in a data
+//! set ends its process. The protocol does not carry the number of DBs, so the master
+//! asks the replica on its listening port; a replica that cannot be asked is assumed to
+//! have Redis' default. Commands for a DB that a replica may lack are never sent: the
+//! link is refused or closed.
 //!
-//! A peer that announces no port is no server: a tool that follows the stream, or wants a file.
+//! A peer that announces no port is not a server, but a tool that reads the stream or
+//! wants a file.
 
 use crate::commands::named_dbs;
 use crate::resp::decode::{Value, decode};
@@ -24,36 +25,36 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// DBs of a Redis whose configuration does not say how many.
-const USUAL: u64 = 16;
-/// The longest that a replica is waited for: to connect, and to answer everything.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Bytes that a replica answers at the most.
+/// Redis' default of `databases`.
+const DEFAULT_DATABASES: u64 = 16;
+/// Timeout for connecting, and for all answers together.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// Most bytes of the replica's answers.
 const MAX_ANSWER: usize = 64 << 10;
-/// How long a refusal of the same replica is no news.
-const NEWS_AFTER: Duration = Duration::from_secs(600);
-/// Refusals that are remembered.
+/// Interval after which a repeated refusal of the same replica is logged again.
+const LOG_AGAIN_AFTER: Duration = Duration::from_secs(600);
+/// Most refusals that are remembered.
 const MAX_REFUSALS: usize = 256;
 
-/// So many DBs a replica has.
+/// Number of DBs of a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Databases {
-    /// `u64::MAX`: any.
+    /// `u64::MAX`: no limit.
     count: u64,
-    /// Why it could not be asked.
+    /// Why it could not be asked, if so.
     unknown: Option<String>,
 }
 
-/// What comes next is for a DB that a replica is not known to have.
+/// The next data are for a DB that the replica may lack.
 #[derive(Debug)]
-pub(super) struct Beyond {
+pub(super) struct MissingDb {
     db: DbIndex,
     databases: Databases,
 }
 
-impl std::error::Error for Beyond {}
+impl std::error::Error for MissingDb {}
 
-impl fmt::Display for Beyond {
+impl fmt::Display for MissingDb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (db, count) = (self.db.0, self.databases.count);
         match &self.databases.unknown {
@@ -67,13 +68,13 @@ impl fmt::Display for Beyond {
 }
 
 impl Databases {
-    /// Any number.
+    /// No limit.
     pub(super) const ANY: Databases = Databases {
         count: u64::MAX,
         unknown: None,
     };
 
-    /// What a replica has. Takes up to a few seconds.
+    /// Asks a replica. Takes up to a few seconds.
     pub(super) fn of(server: &Server, replica: &Replica, announced: &Announcement) -> Databases {
         let is_server = announced.port != 0 && announced.format.is_none();
         if !is_server || announced.rdb_only {
@@ -85,27 +86,27 @@ impl Databases {
                 unknown: None,
             },
             Err(error) => Databases {
-                count: USUAL,
-                // It becomes a part of a line.
+                count: DEFAULT_DATABASES,
+                // The text becomes part of a line of the protocol.
                 unknown: Some(error.to_string().replace(['\r', '\n'], " ")),
             },
         }
     }
 
-    /// Whether this DB may be sent.
-    pub(super) fn check(&self, db: DbIndex) -> Result<(), Beyond> {
+    /// Whether data of this DB may be sent.
+    pub(super) fn check(&self, db: DbIndex) -> Result<(), MissingDb> {
         match u64::from(db.0) < self.count {
             true => Ok(()),
-            false => Err(Beyond {
+            false => Err(MissingDb {
                 db,
                 databases: self.clone(),
             }),
         }
     }
 
-    /// Whether the commands of a row of the binlog may be sent, on a server with
-    /// `databases` DBs.
-    pub(super) fn check_row(&self, databases: u16, row: &[u8]) -> Result<(), Beyond> {
+    /// Whether the commands of a binlog row may be sent, on a server with `databases`
+    /// DBs.
+    pub(super) fn check_row(&self, databases: u16, row: &[u8]) -> Result<(), MissingDb> {
         if u64::from(databases) <= self.count {
             return Ok(());
         }
@@ -125,12 +126,13 @@ impl Databases {
     }
 }
 
-/// Asks a replica how many DBs it has. It knows this server's password: it has said it.
+/// Asks a replica for its number of DBs. The replica has authenticated with this
+/// server's password, so it may be sent to it.
 fn ask(server: &Server, replica: &Replica) -> io::Result<u64> {
     let wanted = || !server.replication.desired().stop;
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in resolve(&replica.ip, replica.port, wanted)? {
-        let socket = match TcpStream::connect_timeout(&address, PATIENCE) {
+        let socket = match TcpStream::connect_timeout(&address, TIMEOUT) {
             Ok(socket) => socket,
             Err(error) => {
                 last = error;
@@ -140,7 +142,7 @@ fn ask(server: &Server, replica: &Replica) -> io::Result<u64> {
         let mut peer = Peer {
             socket,
             input: Vec::new(),
-            until: Instant::now() + PATIENCE,
+            until: Instant::now() + TIMEOUT,
         };
         let password = &server.config.load().requirepass;
         return peer.databases(&server.run_id, &password.0);
@@ -163,7 +165,7 @@ impl Peer {
             self.ask(&[b"AUTH", password])?;
             answer = self.ask(&[b"INFO", b"server"])?;
         }
-        // Behind a translation of addresses another server may listen there.
+        // With address translation another server may listen at this address.
         let info = String::from_utf8_lossy(answer.as_bytes().ok_or_else(|| refusal(&answer))?);
         if info.contains(own_run_id) {
             return Err(io::Error::other("this server itself listens there"));
@@ -177,7 +179,7 @@ impl Peer {
     fn ask(&mut self, args: &[&[u8]]) -> io::Result<Value> {
         let mut out = Vec::new();
         command(&mut out, args);
-        self.socket.set_write_timeout(Some(PATIENCE))?;
+        self.socket.set_write_timeout(Some(TIMEOUT))?;
         self.socket.write_all(&out)?;
         let mut some = [0; 4096];
         loop {
@@ -215,23 +217,23 @@ fn refusal(answer: &Value) -> io::Error {
     )
 }
 
-/// When refusals were last told of: a replica that is refused comes again every second.
+/// When refusals were last logged. A refused replica reconnects every second.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(Mutex<BTreeMap<String, Instant>>);
 
 impl Refusals {
-    /// Whether it is news that this replica is refused for this reason.
-    pub(super) fn is_news(&self, replica: &Replica, reason: &Beyond) -> bool {
+    /// Whether a refusal of this replica for this reason should be logged.
+    pub(super) fn should_log(&self, replica: &Replica, reason: &MissingDb) -> bool {
         let refusal = format!("{}:{}: {reason}", replica.ip, replica.port);
-        let mut told = self.0.lock();
-        let known = told.get(&refusal);
-        if known.is_some_and(|at| at.elapsed() < NEWS_AFTER) {
+        let mut logged = self.0.lock();
+        let known = logged.get(&refusal);
+        if known.is_some_and(|at| at.elapsed() < LOG_AGAIN_AFTER) {
             return false;
         }
-        if told.len() >= MAX_REFUSALS {
-            told.clear();
+        if logged.len() >= MAX_REFUSALS {
+            logged.clear();
         }
-        told.insert(refusal, Instant::now());
+        logged.insert(refusal, Instant::now());
         true
     }
 }

@@ -1,5 +1,5 @@
-//! FAILOVER: writes are held back until a replica has everything; then this
-//! server follows it, and tells it to be the master.
+//! FAILOVER: writes are paused until a replica has everything; then this server follows
+//! it and asks it to become master.
 //!
 //! ```text
 //! no-failover → waiting-for-sync ─ a replica has everything ─→ failover-in-progress
@@ -7,8 +7,8 @@
 //!      └───────────────┴───── PSYNC … FAILOVER answered, or failed ──┘
 //! ```
 //!
-//! Commands that had begun before writes were held back may still commit: then it
-//! is waited for a replica that has that, too.
+//! Commands that had begun before the pause may still commit; the failover then waits
+//! for a replica that has their writes, too.
 
 use crate::commands::replication::end_failover;
 use crate::state::Server;
@@ -20,10 +20,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Between two looks at the replicas.
+/// Interval between two checks of the replicas.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Whether a replica has all that is logged here.
+/// Whether a replica has acknowledged the whole binlog.
 pub(super) fn has_everything(server: &Server, target: &MasterAddr) -> bool {
     let next = server.engine.binlog.range().next_position;
     let replicas = server.replication.replicas();
@@ -35,8 +35,8 @@ fn is(replica: &Replica, target: &MasterAddr) -> bool {
     replica.ip == target.host && replica.port == target.port
 }
 
-/// Waits for a replica that has everything and begins to hand over to it; ends
-/// when that is done or the failover is over.
+/// Waits for a replica that has everything and starts the handover; returns when that is
+/// done or the failover has ended.
 pub(super) fn coordinate(server: &Arc<Server>) -> Result<(), StorageError> {
     loop {
         let desired = server.replication.desired().clone();
@@ -49,7 +49,7 @@ pub(super) fn coordinate(server: &Arc<Server>) -> Result<(), StorageError> {
         let late = failover
             .deadline_ms
             .is_some_and(|deadline_ms| clock::unix_ms() >= deadline_ms);
-        // What a script on a worker writes is logged when it ends.
+        // A script on a worker writes its effects to the binlog when it ends.
         let ready = match server.workers.longest() {
             Some(_) => None,
             None => candidates(server, &failover)
@@ -82,7 +82,7 @@ pub(super) fn coordinate(server: &Arc<Server>) -> Result<(), StorageError> {
     }
 }
 
-/// The replicas that may take over.
+/// The replicas that may become master.
 fn candidates(server: &Server, failover: &Failover) -> Vec<MasterAddr> {
     let mut replicas = server.replication.replicas();
     replicas.retain(|replica| {

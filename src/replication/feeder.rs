@@ -1,17 +1,18 @@
-//! Feeds one replica: the data set if it has to begin anew, then the binlog.
+//! Feeds one replica: the data set, if a full sync is needed, then the binlog.
 //!
-//! A replica that does not say that it reads Kedis' rows gets Redis' dialect,
-//! see [`redis`], and no DB that it does not have, see [`super::databases`].
+//! A replica that does not announce Kedis' row format is fed in the Redis dialect
+//! ([`redis`]), and receives no DB that it lacks ([`super::databases`]).
 //!
-//! Only what a crash of this process cannot take back is sent (I1). A position
-//! that the binlog lost meanwhile ends the feeding: the replica comes back,
-//! is told that it cannot go on, and gets the data set.
+//! Only data that a crash of this process cannot take back are sent (I1). If the binlog
+//! loses the position meanwhile, feeding ends: the replica reconnects and gets a full
+//! sync.
 
 mod redis;
 
-use super::databases::{Beyond, Databases, Refusals};
+use super::databases::{Databases, MissingDb, Refusals};
 use super::turns::Turns;
 use super::wire;
+use crate::encoding::binlog::Position;
 use crate::resp::encode::command;
 use crate::resp::{Limits, Parser, Progress};
 use crate::state::Server;
@@ -30,14 +31,14 @@ use std::time::{Duration, Instant};
 
 const SOCKET: Token = Token(0);
 const WAKE: Token = Token(1);
-/// Bytes of the binlog that one turn reads.
+/// Bytes of the binlog read per turn.
 const TURN_BYTES: usize = 512 << 10;
-/// The longest sleep.
+/// Longest sleep.
 const NAP: Duration = Duration::from_millis(250);
-/// How often a replica that waits for the data set hears that it is not forgotten,
-/// and one that lags how far the binlog goes.
-const TELL_EVERY: Duration = Duration::from_secs(1);
-/// What a replica says is short.
+/// Interval of the newlines to a replica that waits for the data set, and of the
+/// binlog's end to a replica that lags.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// Most bytes of a replica's unparsed input; its commands are short.
 const MAX_INPUT: usize = 64 << 10;
 
 /// Why feeding ended.
@@ -49,21 +50,21 @@ pub(super) enum End {
     Storage(#[from] StorageError),
     #[error("the data set cannot be written: {0}")]
     Export(OpError),
-    #[error("it has all that it asked for")]
+    #[error("it has received what it asked for")]
     Served,
     #[error("it closed the connection")]
     Closed,
-    #[error("it gave no sign of life for repl-timeout seconds")]
+    #[error("it neither acknowledged nor accepted anything for repl-timeout seconds")]
     Silent,
-    #[error("it said what no replica says")]
+    #[error("it sent a command that a replica does not send")]
     Malformed,
     #[error(transparent)]
-    Beyond(#[from] Beyond),
-    #[error("it fell behind what the binlog holds")]
+    MissingDb(#[from] MissingDb),
+    #[error("the binlog no longer holds its position")]
     Trimmed,
     #[error("this server's history has changed")]
     History,
-    #[error("it was told to go")]
+    #[error("its connection was killed")]
     Killed,
     #[error("this server stops")]
     Stopping,
@@ -81,7 +82,7 @@ pub(super) fn run(server: &Arc<Server>, turns: &Turns, refusals: &Refusals, take
             let Err(end) = feeder.feed(turns);
             match &end {
                 End::Stopping | End::Served => log::debug!("{name}: {end}"),
-                End::Beyond(end) if !refusals.is_news(&feeder.replica, end) => {
+                End::MissingDb(end) if !refusals.should_log(&feeder.replica, end) => {
                     log::debug!("{name}: {end}");
                 }
                 _ => log::warn!("{name}: {end}"),
@@ -104,32 +105,32 @@ pub(super) struct Feeder<'s> {
     poll: Poll,
     events: Events,
     watcher: Arc<Watcher>,
-    /// Of the history that is fed.
+    /// Version of the history that is fed.
     history_version: u64,
     history_id: String,
     pub(super) out: Vec<u8>,
     sent: usize,
-    /// While more bytes wait to be sent, nothing is added to them.
+    /// No more output is added while more than this many bytes are unsent.
     pause: usize,
-    /// Memory of `out` as others know it.
-    noted: usize,
+    /// Memory of `out` as last reported.
+    accounted: usize,
     input: Vec<u8>,
     parser: Parser,
     /// Position of the next row to send.
-    next: u64,
-    /// Bytes of that row that the replica has already: only Redis' dialect sends
+    next: Position,
+    /// Bytes of that row that the replica has already; only the Redis dialect sends
     /// parts of rows.
     skip: u64,
-    /// How often the replica said how far it is.
+    /// Number of acknowledgements received.
     acks: u64,
-    heard: Instant,
-    /// When its socket last took something.
-    took: Instant,
-    /// When nothing waited to be sent.
-    clear: Instant,
-    said: Instant,
-    /// When it was last told how far the binlog goes.
-    told: Instant,
+    received_at: Instant,
+    /// When the socket last accepted bytes.
+    accepted_at: Instant,
+    /// When all output was last sent.
+    drained_at: Instant,
+    queued_at: Instant,
+    /// When the replica was last sent the end of the binlog.
+    reported_at: Instant,
 }
 
 impl<'s> Feeder<'s> {
@@ -152,7 +153,7 @@ impl<'s> Feeder<'s> {
             }
         };
         let watching = waker.clone();
-        // What it held as a client is in `taken`, or gone.
+        // The memory of its time as a client is in `taken`, or released.
         for held in [&taken.info.query_bytes, &taken.info.query_capacity] {
             held.store(0, Ordering::Relaxed);
         }
@@ -176,45 +177,45 @@ impl<'s> Feeder<'s> {
             out: Vec::new(),
             sent: 0,
             pause: server.replica_output_bytes(),
-            noted: 0,
+            accounted: 0,
             input: taken.input,
             parser: Parser::new(),
-            next: 0,
+            next: Position::NONE,
             skip: 0,
             acks: 0,
-            heard: Instant::now(),
-            took: Instant::now(),
-            clear: Instant::now(),
-            said: Instant::now(),
-            told: Instant::now(),
+            received_at: Instant::now(),
+            accepted_at: Instant::now(),
+            drained_at: Instant::now(),
+            queued_at: Instant::now(),
+            reported_at: Instant::now(),
         })
     }
 
     fn feed(&mut self, turns: &Turns) -> Result<std::convert::Infallible, End> {
         self.databases = Databases::of(self.server, &self.replica, &self.psync.announced);
-        let hold = match self.go_on()? {
+        let hold = match self.partial_sync()? {
             Some(hold) => hold,
-            None => self.begin_anew(turns)?,
+            None => self.full_sync(turns)?,
         };
         self.drain()?;
         if self.psync.announced.rdb_only {
             return Err(End::Served);
         }
-        // Nothing had to be heard until now.
-        self.heard = Instant::now();
+        // Acknowledgements count from now on.
+        self.received_at = Instant::now();
         self.replica.set_feeding(Feeding::Online);
         let wants_pings = &self.replica.wants_pings;
         wants_pings.store(self.is_redis(), Ordering::Relaxed);
         self.stream(&hold)
     }
 
-    /// Whether the replica speaks Redis' dialect.
+    /// Whether the replica is fed in the Redis dialect.
     fn is_redis(&self) -> bool {
         self.psync.announced.format.is_none()
     }
 
-    /// Goes on where the replica is, if that is possible.
-    fn go_on(&mut self) -> Result<Option<Hold>, End> {
+    /// Partial sync from the replica's position; `None` if that is impossible.
+    fn partial_sync(&mut self) -> Result<Option<Hold>, End> {
         let engine = &self.server.engine;
         let stats = &self.server.stats;
         let Some(next) = self.psync.next.filter(|_| self.psync.id != "?") else {
@@ -228,7 +229,7 @@ impl<'s> Feeder<'s> {
             .filter(|start| range.first_position <= *start && (*start == next || self.is_redis()));
         let (true, Some(row)) = (known, row) else {
             log::info!(
-                "replica {}: cannot go on at {next} of {}: {}",
+                "replica {}: no partial sync from {next} of {}: {}",
                 self.replica.client.addr,
                 self.psync.id,
                 match known {
@@ -239,78 +240,81 @@ impl<'s> Feeder<'s> {
             stats.sync_partial_err.add(1);
             return Ok(None);
         };
-        let mut beyond = Ok(());
+        let mut missing = Ok(());
         engine.read_binlog(row, |_, first| {
-            beyond = self
+            missing = self
                 .databases
                 .check_row(engine.config.databases, first.bytes);
             false
         })?;
-        if let Err(beyond) = beyond {
+        if let Err(missing) = missing {
             stats.sync_partial_err.add(1);
-            return Err(self.refuse(beyond));
+            return Err(self.refuse(missing));
         }
         stats.sync_partial_ok.add(1);
-        log::info!("replica {}: goes on at {next}", self.replica.client.addr);
-        self.say(format!("+CONTINUE {}\r\n", history.id).as_bytes());
+        log::info!(
+            "replica {}: partial sync from {next}",
+            self.replica.client.addr
+        );
+        self.queue(format!("+CONTINUE {}\r\n", history.id).as_bytes());
         self.history_id = history.id;
         self.next = row;
-        self.skip = next - row;
+        self.skip = next.since(row);
         Ok(Some(hold))
     }
 
-    /// Tells a replica why it is not fed; returns that. By this code a Redis knows that
-    /// it may go on where it is another time.
-    fn refuse(&mut self, beyond: Beyond) -> End {
-        let line = format!("-NOMASTERLINK this replica is not fed: {beyond}\r\n");
-        self.say(line.as_bytes());
+    /// Sends the reason why the replica is not fed, and returns it. With this error code
+    /// a Redis keeps its position for a later partial sync.
+    fn refuse(&mut self, missing: MissingDb) -> End {
+        let line = format!("-NOMASTERLINK this replica is not fed: {missing}\r\n");
+        self.queue(line.as_bytes());
         match self.drain() {
-            Ok(()) => beyond.into(),
+            Ok(()) => missing.into(),
             Err(end) => end,
         }
     }
 
-    /// Sends the whole data set, once it is this replica's turn.
-    fn begin_anew(&mut self, turns: &Turns) -> Result<Hold, End> {
+    /// Full sync: sends the data set once it is this replica's turn.
+    fn full_sync(&mut self, turns: &Turns) -> Result<Hold, End> {
         let server = self.server;
         let engine = &server.engine;
         server.stats.sync_full.add(1);
         let turn = turns.ask();
         while !turn.has_come() {
-            if self.said.elapsed() >= TELL_EVERY {
-                self.say(b"\n");
+            if self.queued_at.elapsed() >= REPORT_EVERY {
+                self.queue(b"\n");
             }
-            self.turn()?;
+            self.step()?;
             self.sleep(NAP)?;
         }
-        let (hold, _) = engine.hold_binlog(0);
+        let (hold, _) = engine.hold_binlog(Position::NONE);
         let snapshot = engine.snapshot()?;
-        // What the snapshot shows must not be taken back by a crash.
+        // A crash must not take back what the snapshot contains.
         engine.make_durable()?;
         let used = snapshot.dbs().filter(|(_, counts)| counts.keys > 0);
         if let Some((last, _)) = used.max_by_key(|(db, _)| *db)
-            && let Err(beyond) = self.databases.check(last)
+            && let Err(missing) = self.databases.check(last)
         {
-            return Err(self.refuse(beyond));
+            return Err(self.refuse(missing));
         }
         self.replica.set_feeding(Feeding::Snapshot);
         let set = &snapshot.data_set;
         self.next = set.position;
         hold.advance(set.position);
-        let offset = set.position.saturating_sub(1);
+        let offset = set.position.offset();
         log::info!(
-            "replica {}: gets {} keys as of {}",
+            "replica {}: full sync of {} keys as of {}",
             self.replica.client.addr,
             snapshot.keys,
             set.position
         );
         self.history_id.clone_from(&set.history_id);
         if !self.psync.is_sync {
-            self.say(format!("+FULLRESYNC {} {offset}\r\n", set.history_id).as_bytes());
+            self.queue(format!("+FULLRESYNC {} {offset}\r\n", set.history_id).as_bytes());
         }
         if self.is_redis() {
             redis::send_data_set(self, &snapshot)?;
-            // It may take long until the replica has loaded that.
+            // The replica may take long to load the data set.
             drop((snapshot, turn));
             redis::wait_until_loaded(self)?;
             return Ok(hold);
@@ -319,45 +323,45 @@ impl<'s> Feeder<'s> {
         fail_point("feed-snapshot")?;
         for (_, text) in &snapshot.libraries {
             wire::snapshot_library(&mut self.out, text);
-            self.pass_on()?;
+            self.send_until_room()?;
         }
         snapshot.chunks(|db: DbIndex, rows: &[u8]| {
             wire::snapshot_rows(&mut self.out, db, rows);
             fail_point("feed-chunk")?;
-            self.pass_on()
+            self.send_until_room()
         })?;
         wire::snapshot_complete(&mut self.out, set, snapshot.keys);
         fail_point("feed-complete")?;
         Ok(hold)
     }
 
-    /// Sends all that there is.
+    /// Waits until all output is sent.
     fn drain(&mut self) -> Result<(), End> {
-        self.turn()?;
+        self.step()?;
         while self.unsent() > 0 {
             self.sleep(NAP)?;
-            self.turn()?;
+            self.step()?;
         }
         Ok(())
     }
 
-    /// Returns once all is sent and the replica has said something after that.
+    /// Waits until all output is sent and the replica has acknowledged after that.
     pub(super) fn wait_for_ack(&mut self) -> Result<(), End> {
         self.drain()?;
         let before = self.acks;
         while self.acks == before {
             self.sleep(NAP)?;
-            self.turn()?;
+            self.step()?;
         }
         Ok(())
     }
 
-    /// Sends until there is room for more.
-    pub(super) fn pass_on(&mut self) -> Result<(), End> {
-        self.turn()?;
+    /// Sends until there is room for more output.
+    pub(super) fn send_until_room(&mut self) -> Result<(), End> {
+        self.step()?;
         while self.unsent() > self.pause {
             self.sleep(NAP)?;
-            self.turn()?;
+            self.step()?;
         }
         Ok(())
     }
@@ -366,25 +370,25 @@ impl<'s> Feeder<'s> {
         let ping = || Duration::from_secs(self.server.config.load().repl_ping_replica_period_s);
         let mut ping_every = ping();
         loop {
-            self.turn()?;
-            self.mind_the_history()?;
+            self.step()?;
+            self.check_history()?;
             let more = self.unsent() <= self.pause && self.read_binlog()?;
-            self.pass_messages();
+            self.queue_messages();
             hold.advance(match self.psync.is_sync {
                 true => self.next,
                 false => self.replica.acked.load(Ordering::Relaxed).min(self.next),
             });
-            let is_due = self.said.elapsed() >= ping_every;
+            let is_due = self.queued_at.elapsed() >= ping_every;
             let lags = more || self.unsent() > self.pause;
-            if is_due || lags && !self.is_redis() && self.told.elapsed() >= TELL_EVERY {
+            if is_due || lags && !self.is_redis() && self.reported_at.elapsed() >= REPORT_EVERY {
                 self.keep_alive(is_due)?;
                 ping_every = ping();
             }
-            // Behind all that there is: the answer is about that. In Redis' dialect
-            // this would count as a part of the stream; but there a replica says
-            // how far it is once a second.
+            // Sent after all rows, since the answer refers to them. In the Redis dialect
+            // it would count as a part of the stream; there a replica acknowledges once
+            // a second anyway.
             if !more && !self.is_redis() && self.replica.ask.swap(false, Ordering::AcqRel) {
-                self.say_command(&[b"REPLCONF", b"GETACK", b"*"]);
+                self.queue_command(&[b"REPLCONF", b"GETACK", b"*"]);
             }
             if more || self.flush()? {
                 continue;
@@ -399,9 +403,9 @@ impl<'s> Feeder<'s> {
         }
     }
 
-    /// Adds messages whose turn it is. In Redis' dialect they would count as a part
-    /// of the stream.
-    fn pass_messages(&mut self) {
+    /// Appends messages that are due at this position. In the Redis dialect they would
+    /// count as a part of the stream.
+    fn queue_messages(&mut self) {
         while self.unsent() <= self.pause
             && let Some(message) = self.replica.next_message(self.next)
         {
@@ -411,18 +415,19 @@ impl<'s> Feeder<'s> {
         }
     }
 
-    /// Adds rows that have come since; says whether there may be more.
+    /// Appends rows of the binlog; returns whether there may be more.
     fn read_binlog(&mut self) -> Result<bool, End> {
         let engine = &self.server.engine;
         let end = engine.binlog.range().next_position;
         if end == self.next {
             return Ok(false);
         }
-        // Up to `end` all is of the history that is known here, or of one that
-        // the next line tells of: a history is shown before its first row is.
-        self.mind_the_history()?;
+        // All rows up to `end` belong to the known history, or to one that
+        // `check_history` finds: a history becomes visible before its first row.
+        self.check_history()?;
         match engine.make_durable() {
-            // Nobody may have it yet; the replica has nothing to do with that.
+            // The rows are not durable, so no replica may have them yet. The error is
+            // reported elsewhere.
             Err(_) if engine.has_failed() => return Ok(false),
             done => done?,
         }
@@ -451,14 +456,14 @@ impl<'s> Feeder<'s> {
             out.len() < full
         })?;
         if engine.history_version() != self.history_version {
-            // Another data set may have come meanwhile, and rows of it.
+            // Meanwhile another data set may have been installed, and rows of it read.
             out.truncate(before.0);
             (*next, *skip) = (before.1, before.2);
             return Ok(true);
         }
-        if let Err(beyond) = sendable {
+        if let Err(missing) = sendable {
             self.drain()?;
-            return Err(beyond.into());
+            return Err(missing.into());
         }
         if gap
             || self.next < end
@@ -467,14 +472,15 @@ impl<'s> Feeder<'s> {
         {
             return Err(End::Trimmed);
         }
-        self.said = Instant::now();
+        self.queued_at = Instant::now();
         fail_point("feed-rows")?;
         Ok(self.next < end)
     }
 
-    /// Says how far the binlog goes, as the replica lags or nothing was said for a while
-    /// (`is_silent`). Then a ping is logged for a Redis: it counts every byte as one of the
-    /// stream, an empty line as well, so that a replica has nothing to say to it of its own.
+    /// Sends the end of the binlog, if the replica lags or nothing was sent for a while
+    /// (`is_silent`). For a Redis a ping is written to the binlog instead: a Redis
+    /// counts every byte as part of the stream, an empty line as well, so nothing may be
+    /// sent to one replica alone.
     fn keep_alive(&mut self, is_silent: bool) -> Result<(), End> {
         if is_silent && self.replica.wants_pings.load(Ordering::Relaxed) {
             redis::log_ping(&self.server.engine)?;
@@ -482,16 +488,16 @@ impl<'s> Feeder<'s> {
         if !self.is_redis() {
             let now_ms = clock::unix_ms().to_string();
             let end = self.server.engine.binlog.range().next_position.to_string();
-            self.say_command(&[b"REPL_PING", end.as_bytes(), now_ms.as_bytes()]);
-            self.told = Instant::now();
+            self.queue_command(&[b"REPL_PING", end.as_bytes(), now_ms.as_bytes()]);
+            self.reported_at = Instant::now();
         }
-        self.said = Instant::now();
+        self.queued_at = Instant::now();
         Ok(())
     }
 
-    /// Tells the replica if the history goes on under another id. One that does
-    /// not contain what was sent ends the feeding.
-    fn mind_the_history(&mut self) -> Result<(), End> {
+    /// Sends the new id if the history was renamed. Feeding ends if the history does not
+    /// contain what was sent.
+    fn check_history(&mut self) -> Result<(), End> {
         let engine = &self.server.engine;
         let version = engine.history_version();
         if version == self.history_version {
@@ -501,22 +507,22 @@ impl<'s> Feeder<'s> {
         let end = engine.binlog.range().next_position;
         let renamed = history.id != self.history_id;
         if !history.contains(&self.history_id, self.next, end) || renamed && self.is_redis() {
-            // In Redis' dialect only the answer to PSYNC tells of a new name.
+            // In the Redis dialect only the answer to PSYNC carries a new id.
             return Err(End::History);
         }
         self.history_version = version;
         if renamed {
-            self.say_command(&[b"REPL_HISTORY", history.id.as_bytes()]);
+            self.queue_command(&[b"REPL_HISTORY", history.id.as_bytes()]);
             self.history_id = history.id;
         }
         Ok(())
     }
 
-    /// Sends, listens, and looks whether to go on at all.
-    fn turn(&mut self) -> Result<(), End> {
+    /// Sends, receives, and checks whether to continue.
+    fn step(&mut self) -> Result<(), End> {
         self.pause = self.server.replica_output_bytes();
         self.flush()?;
-        self.listen()?;
+        self.read_input()?;
         if self.server.replication.desired().stop {
             return Err(End::Stopping);
         }
@@ -529,37 +535,38 @@ impl<'s> Feeder<'s> {
         }
     }
 
-    /// Whether there was no sign of life for too long. As long as it gets the data
-    /// set that is that it takes it: a Redis says nothing before it has all. After
-    /// that it is what it says; who said SYNC never says anything, and has to take what is
-    /// sent.
+    /// Whether the replica has timed out. During the full sync the replica must accept
+    /// bytes: a Redis sends nothing before it has everything. After that it must
+    /// acknowledge. A replica that asked with SYNC never acknowledges, and only has to
+    /// accept what is sent.
     fn is_silent(&self) -> bool {
         let timeout = Duration::from_secs(self.server.config.load().repl_timeout_s);
         let since = match self.replica.feeding() {
             Feeding::Online if self.psync.is_sync && self.unsent() == 0 => return false,
-            Feeding::Online if self.psync.is_sync => self.took.max(self.clear),
-            Feeding::Online => self.heard,
-            _ if self.unsent() > 0 => self.took,
-            _ => self.took.max(self.heard),
+            Feeding::Online if self.psync.is_sync => self.accepted_at.max(self.drained_at),
+            Feeding::Online => self.received_at,
+            _ if self.unsent() > 0 => self.accepted_at,
+            _ => self.accepted_at.max(self.received_at),
         };
         since.elapsed() > timeout
     }
 
-    pub(super) fn say(&mut self, bytes: &[u8]) {
+    pub(super) fn queue(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
-        self.said = Instant::now();
+        self.queued_at = Instant::now();
     }
 
-    fn say_command(&mut self, args: &[&[u8]]) {
+    fn queue_command(&mut self, args: &[&[u8]]) {
         command(&mut self.out, args);
-        self.said = Instant::now();
+        self.queued_at = Instant::now();
     }
 
     fn unsent(&self) -> usize {
         self.out.len() - self.sent
     }
 
-    /// Sends what the socket takes; says whether all is sent and something was.
+    /// Sends what the socket accepts; returns whether something was sent and nothing is
+    /// left.
     fn flush(&mut self) -> Result<bool, End> {
         let mut any = false;
         while self.sent < self.out.len() {
@@ -572,7 +579,7 @@ impl<'s> Feeder<'s> {
                 Ok(0) => return Err(End::Closed),
                 Ok(n) => {
                     self.sent += n;
-                    self.took = Instant::now();
+                    self.accepted_at = Instant::now();
                     let stats = &self.server.stats;
                     stats.net_output_bytes.add(n as u64);
                     stats.net_repl_output_bytes.add(n as u64);
@@ -585,7 +592,7 @@ impl<'s> Feeder<'s> {
         }
         let info = &self.replica.client;
         if self.sent == self.out.len() {
-            self.clear = Instant::now();
+            self.drained_at = Instant::now();
             self.out.clear();
             self.out.shrink_to(2 * self.pause);
             self.sent = 0;
@@ -597,8 +604,8 @@ impl<'s> Feeder<'s> {
         info.output_bytes.store(waiting, Ordering::Relaxed);
         let capacity = self.out.capacity();
         info.output_capacity.store(capacity, Ordering::Relaxed);
-        if self.noted != capacity {
-            self.noted = capacity;
+        if self.accounted != capacity {
+            self.accounted = capacity;
             self.server.note_replica_memory(&self.replica, capacity);
         }
         Ok(any && waiting == 0)
@@ -612,8 +619,8 @@ impl<'s> Feeder<'s> {
         }
     }
 
-    /// Reads what the replica says.
-    fn listen(&mut self) -> Result<(), End> {
+    /// Reads the replica's commands.
+    fn read_input(&mut self) -> Result<(), End> {
         let mut buffer = [0; 4096];
         loop {
             let n = match &mut self.socket {
@@ -624,7 +631,7 @@ impl<'s> Feeder<'s> {
                 Ok(0) => return Err(End::Closed),
                 Ok(n) => {
                     let now_ms = clock::unix_ms();
-                    self.heard = Instant::now();
+                    self.received_at = Instant::now();
                     self.replica
                         .client
                         .active_ms
@@ -637,12 +644,12 @@ impl<'s> Feeder<'s> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
-            self.understand()?;
+            self.parse_input()?;
         }
-        self.understand()
+        self.parse_input()
     }
 
-    fn understand(&mut self) -> Result<(), End> {
+    fn parse_input(&mut self) -> Result<(), End> {
         let limits = Limits {
             max_bulk_len: MAX_INPUT,
             authenticated: true,
@@ -651,17 +658,17 @@ impl<'s> Feeder<'s> {
             match self.parser.advance(&self.input, &limits) {
                 Ok(Progress::Complete { consumed }) => {
                     let args = self.parser.args(&self.input);
-                    let said = wire::from_replica(&args);
+                    let ack = wire::from_replica(&args);
                     let relays = wire::relays_of_replica(&args);
                     drop(args);
                     if let Some(so) = relays {
                         self.replica.wants_pings.store(so, Ordering::Relaxed);
                     }
-                    if let Some(ack) = said {
+                    if let Some(ack) = ack {
                         self.acks += 1;
-                        // It cannot have more than it was sent.
-                        let sent = (self.next + self.skip).max(1);
-                        if ack.applied.max(ack.synced.unwrap_or(0)) > sent {
+                        // An acknowledgement beyond what was sent is invalid.
+                        let sent = (self.next + self.skip).max(Position::FIRST);
+                        if ack.applied.max(ack.synced.unwrap_or_default()) > sent {
                             return Err(End::Malformed);
                         }
                         let replica = &self.replica;

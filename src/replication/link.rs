@@ -1,16 +1,16 @@
-//! Follows the master: connects, says who this is and how far it is, takes the
-//! data set if it cannot go on from there, and applies what the master logs. A
-//! master that is no Kedis is followed by [`redis`].
+//! Follows the master: connects, introduces itself, asks for a partial sync, loads the
+//! data set if that is impossible, and applies the master's rows. [`redis`] follows a
+//! master that is no Kedis.
 //!
 //! ```text
 //! CONNECT → CONNECTING → HANDSHAKE ─ +CONTINUE ──────────→ CONNECTED
 //!    ↑                       │ +FULLRESYNC                     ↑
 //!    │                       └──────→ SYNC ─ installed ────────┘
-//!    └──── whatever goes wrong, after a second
+//!    └──── after any error, with a delay
 //! ```
 //!
-//! The old data set is served until the new one is installed, in one batch. A
-//! link that breaks before leaves nothing behind.
+//! The old data set is served until the new one is installed, in one batch. If the link
+//! breaks before, the received part is discarded.
 
 mod peer;
 mod redis;
@@ -20,6 +20,7 @@ use super::wire::{self, FromMaster};
 use crate::base::recurring::Recurring;
 use crate::commands::replication::{dialect, end_failover, note_master};
 use crate::commands::{Error, add_library};
+use crate::encoding::binlog::Position;
 use crate::exec::{ApplyError, Executor};
 use crate::resp::{Limits, Progress};
 use crate::state::clients::ClientFlags;
@@ -46,28 +47,28 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A Valkey writes its files for the version that its replica says it has: this is the
-/// first one whose files hold all that can be read here.
+/// Valkey writes RDB files in the format of its replica's announced version. This is the
+/// first version whose format contains everything that can be read here.
 const FILES_OF_VALKEY: &[u8] = b"9.0.0";
-/// Between two attempts.
+/// Delay between two attempts.
 const RETRY: Duration = Duration::from_secs(1);
-/// Between two attempts after data that do not fit: what follows is a full sync.
+/// The same after an error that will recur, and that leads to a full sync.
 const RETRY_UNFIT: Duration = Duration::from_secs(5);
-/// Between two full syncs for which there is no room, unless there is more meanwhile:
-/// doubled from the first to the second.
+/// Delay between two full syncs for lack of disk space, from the first to the longest;
+/// doubled each time, and cut short when space is freed.
 const RETRY_NO_ROOM: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
-/// The part of what was free then that there is to be more of.
+/// Free space must have grown by this fraction to cut the delay short.
 const MORE_ROOM: u64 = 10;
-/// The longest wait in one read.
+/// Longest blocking wait.
 const NAP: Duration = Duration::from_millis(100);
-/// How often the master is told how far this is.
+/// Interval of acknowledgements.
 const ACK_EVERY: Duration = Duration::from_secs(1);
-/// And while it gets further.
+/// The same while the replica makes progress.
 const ACK_PROGRESS_EVERY: Duration = Duration::from_millis(100);
-/// Longest argument that a master may send: no row can be longer.
+/// Longest argument of a master's command; no row can be longer.
 pub(super) const MAX_ARG_LEN: usize = u32::MAX as usize;
 
-/// Follows whoever is to be followed, until the server stops.
+/// Follows the configured master, until the server stops.
 pub(super) fn run(server: &Arc<Server>) {
     let mut seen = server.replication.desired().clone();
     while !seen.stop {
@@ -93,7 +94,7 @@ pub(super) fn run(server: &Arc<Server>) {
     }
 }
 
-/// What follows one master.
+/// A replica of one master.
 pub(super) struct Follower<'s> {
     pub(super) server: &'s Arc<Server>,
     desired: &'s Desired,
@@ -101,35 +102,35 @@ pub(super) struct Follower<'s> {
     pub(super) executor: Executor,
     pub(super) session: Session,
     pub(super) following: Following,
-    /// The data here are not what they should be: only a full sync helps.
+    /// The local data are wrong: only a full sync helps.
     pub(super) distrusted: bool,
-    /// What the master sends waits until the disk takes it.
-    holds_back: bool,
-    /// The master knows that a Redis is behind this server.
+    /// The master's data wait for disk space.
+    waits_for_room: bool,
+    /// Whether the master was last sent `relays yes`.
     relays: bool,
     no_room: NoRoom,
 }
 
-/// Full syncs for which there was no room, since the last that went well.
+/// Failed full syncs for lack of disk space since the last successful one.
 #[derive(Default)]
 struct NoRoom {
     pause: Duration,
-    /// Bytes that were free when the last one began.
+    /// Free bytes when the last one began.
     free_before: u64,
 }
 
-/// What a master is.
+/// The dialect of a master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dialect {
-    /// It sends rows.
+    /// Rows of the binlog.
     Kedis,
-    /// It sends a file and commands.
+    /// An RDB file and commands.
     Redis,
 }
 
-/// What comes over the link.
-pub(super) enum Course {
-    /// What a Kedis says; first its data set, if that is under way.
+/// What is received over the link.
+pub(super) enum Inbound {
+    /// Commands of a Kedis; during a full sync, its data set.
     Rows(Option<Incoming>),
     /// The stream of a Redis.
     Stream(Stream),
@@ -142,31 +143,34 @@ impl<'s> Follower<'s> {
         master: &'s MasterAddr,
     ) -> Result<(), StorageError> {
         let mut executor = Executor::new(server.clone());
-        // Whether the link is still wanted is looked at afterwards.
+        // Whether the link is still wanted is checked later.
         executor.end_with(server.replication.link.begin());
         let begin = |engine: &Engine| {
             let wanted = server.replication.desired();
             if !wanted.is_still(desired) {
                 return None;
             }
-            // What was written since the replica had everything would be lost: by
-            // commands that had begun.
+            // Commands that had begun may have written since the replica had everything;
+            // these writes would be lost.
             let lost = matches!(&wanted.failover, Some(failover) if !failover.force)
                 && !failover::has_everything(server, master);
             (!lost).then(|| engine.begin_following())
         };
         let Some(following) = executor.begin_following(begin)? else {
-            // It waits for a replica that has that, too.
+            // The failover waits until a replica has these writes, too.
             server.replication.hand_back(desired);
             return Ok(());
         };
         let link = &server.replication.link;
         link.down_ms.store(clock::unix_ms(), Ordering::Relaxed);
-        let next = server.engine.upstream().map_or(0, |upstream| upstream.next);
+        let next = server
+            .engine
+            .upstream()
+            .map_or(Position::NONE, |upstream| upstream.next);
         link.stream_next.store(next, Ordering::Relaxed);
         link.stream_read.store(next, Ordering::Relaxed);
         let mut follower = Follower::new(server, desired, master, executor, following);
-        let mut told = Recurring::default();
+        let mut logged = Recurring::default();
         while follower.is_wanted() {
             let end = match follower.follow() {
                 Ok(never) => match never {},
@@ -178,13 +182,13 @@ impl<'s> Follower<'s> {
             info.query_capacity.store(0, Ordering::Relaxed);
             server.client_memory.set(&info.account, 0);
             follower.enter(LinkPhase::Connect);
-            // What a broken link left half done must not be committed with what
-            // the next one brings.
+            // An incomplete batch of a broken link must not be committed with the next
+            // link's.
             let pending = follower.executor.finish_tick();
             if !follower.is_wanted() {
                 break;
             }
-            if !follower.go_on_after(&end, pending.err(), &mut told)? {
+            if !follower.retry_after(&end, pending.err(), &mut logged)? {
                 break;
             }
         }
@@ -216,25 +220,25 @@ impl<'s> Follower<'s> {
             session: Session::new(info, true),
             following,
             distrusted: false,
-            holds_back: false,
+            waits_for_room: false,
             relays: false,
             no_room: NoRoom::default(),
         }
     }
 
-    /// A link has ended while it is still wanted: says so in the log, and waits until it is
-    /// time for the next. Returns whether there is to be one.
-    fn go_on_after(
+    /// Handles the end of a link that is still wanted: logs it and waits for the time of
+    /// the next attempt. Returns whether to try again.
+    fn retry_after(
         &mut self,
         end: &End,
         pending: Option<Error>,
-        told: &mut Recurring,
+        logged: &mut Recurring,
     ) -> Result<bool, StorageError> {
         let no_room = matches!(end, End::NotStored { .. });
-        // What the master sends and is not taken here comes again with each attempt.
-        let is_told = matches!(end, End::Apply(_)) && !told.is_news(end);
-        let level = match is_told || no_room && self.no_room.pause > Duration::ZERO {
-            // It was said when it began.
+        // Data that cannot be applied come again with each attempt.
+        let is_repeated = matches!(end, End::Apply(_)) && !logged.is_news(end);
+        let level = match is_repeated || no_room && self.no_room.pause > Duration::ZERO {
+            // Logged when it first occurred.
             true => log::Level::Debug,
             false => log::Level::Warn,
         };
@@ -261,7 +265,8 @@ impl<'s> Follower<'s> {
             End::Apply(ApplyError::Diverged { .. } | ApplyError::Malformed(_))
         );
         self.distrusted |= diverged;
-        // A replica that cannot take what the master has must not ask for it all the time.
+        // A replica that cannot apply the master's data must not request them
+        // continuously.
         let pause = match end {
             End::Storage(StorageError::Failed) => RETRY,
             End::Apply(_)
@@ -273,7 +278,7 @@ impl<'s> Follower<'s> {
             | End::Library(_) => RETRY_UNFIT,
             _ => RETRY,
         };
-        // It may differ from what it was at the beginning: a failover has ended.
+        // The desired state may have changed: a failover has ended.
         let now = self.server.replication.desired().clone();
         if now.is_still(self.desired) {
             self.server.replication.wait_for_change(&now, pause);
@@ -285,15 +290,16 @@ impl<'s> Follower<'s> {
         self.server.replication.desired().is_still(self.desired)
     }
 
-    /// Waits while this server takes no writes at all: what the master sends would have to
-    /// be sent again.
+    /// Waits while this server accepts no writes: data received now would have to be
+    /// sent again.
     fn wait_for_the_disk(&self) {
         while self.is_wanted() && self.server.engine.has_failed() {
             self.nap();
         }
     }
 
-    /// Waits until there is more room than there was for the last full sync, or for long.
+    /// Waits until there is more free space than at the last full sync, or the delay is
+    /// over.
     fn wait_for_room(&mut self) {
         let no_room = &mut self.no_room;
         no_room.pause = (no_room.pause * 2).clamp(RETRY_NO_ROOM.0, RETRY_NO_ROOM.1);
@@ -313,7 +319,7 @@ impl<'s> Follower<'s> {
         }
     }
 
-    /// Ends the link if it is not wanted any more.
+    /// Fails if the link is not wanted any more.
     fn check_wanted(&self) -> Result<(), End> {
         if !self.is_wanted() {
             return Err(End::Unwanted);
@@ -324,8 +330,8 @@ impl<'s> Follower<'s> {
         }
     }
 
-    /// Notes that something came from the master.
-    pub(super) fn note_heard(&self) {
+    /// Records that data arrived from the master.
+    pub(super) fn note_received(&self) {
         let now_ms = clock::unix_ms();
         let link = &self.server.replication.link;
         link.heard_ms.store(now_ms, Ordering::Relaxed);
@@ -350,7 +356,7 @@ impl<'s> Follower<'s> {
         info.kill.store(false, Ordering::Release);
         self.server.clients.add(info.clone());
         let mut peer = Peer::new(socket, self.server);
-        match self.introduce(&mut peer)? {
+        match self.shake_hands(&mut peer)? {
             Dialect::Kedis => self.follow_kedis(&mut peer),
             Dialect::Redis => self.follow_redis(&mut peer),
         }
@@ -359,14 +365,14 @@ impl<'s> Follower<'s> {
     /// Follows a Kedis master until the link ends.
     fn follow_kedis(&mut self, peer: &mut Peer<'_>) -> Result<std::convert::Infallible, End> {
         let link = &self.server.replication.link;
-        link.stream_next.store(0, Ordering::Relaxed);
+        link.stream_next.store(Position::NONE, Ordering::Relaxed);
         self.executor.receive_rows(self.following);
         let engine = &self.server.engine;
         let id = engine.replication_id();
-        let next = engine.binlog.range().next_position.to_string();
+        let next = engine.binlog.range().next_position;
         let answer = match self.distrusted {
             true => peer.ask(&[b"PSYNC", b"?", b"-1"])?,
-            false => self.ask_to_go_on(peer, &id, &next)?,
+            false => self.send_psync(peer, &id, next)?,
         };
         let mut words = answer.split(' ');
         match (words.next(), words.next()) {
@@ -375,9 +381,9 @@ impl<'s> Follower<'s> {
                     let id = wire::history_id(id.as_bytes()).ok_or(End::Malformed)?;
                     self.server.engine.adopt_history(self.following, &id)?;
                 }
-                log::info!("link to {}: goes on", self.session.info.addr);
+                log::info!("link to {}: partial sync", self.session.info.addr);
                 self.enter(LinkPhase::Connected);
-                self.obey(peer, Course::Rows(None))
+                self.receive(peer, Inbound::Rows(None))
             }
             (Some("+FULLRESYNC"), Some(_)) => {
                 log::info!("link to {}: full sync", self.session.info.addr);
@@ -385,7 +391,7 @@ impl<'s> Follower<'s> {
                 link.begin_sync();
                 let staging = Staging::new(self.server.engine.clone());
                 self.no_room.free_before = self.server.engine.disk.figures().free;
-                self.obey(peer, Course::Rows(Some(Incoming::new(staging))))
+                self.receive(peer, Inbound::Rows(Some(Incoming::new(staging))))
             }
             _ => Err(refused("PSYNC", &answer)),
         }
@@ -414,8 +420,8 @@ impl<'s> Follower<'s> {
         Err(last.into())
     }
 
-    /// Connects, from `bind-source-addr` if that names an address of this machine;
-    /// gives up at once when another master is wanted.
+    /// Connects, from `bind-source-addr` if that is an address of this machine; stops
+    /// when another master is wanted.
     fn connect_to(&self, address: &SocketAddr, timeout: Duration) -> Result<TcpStream, End> {
         let socket = Socket::new(Domain::for_address(*address), Type::STREAM, None)?;
         let source = &self.server.config.load().bind_source_addr;
@@ -461,8 +467,8 @@ impl<'s> Follower<'s> {
         Err(io::Error::from(io::ErrorKind::TimedOut).into())
     }
 
-    /// Says who this is; returns what the master is.
-    fn introduce(&self, peer: &mut Peer<'_>) -> Result<Dialect, End> {
+    /// Handshake; returns the master's dialect.
+    fn shake_hands(&self, peer: &mut Peer<'_>) -> Result<Dialect, End> {
         let config = self.server.config.load();
         let pong = peer.ask(&[b"PING"])?;
         let locked = ["-NOAUTH", "-NOPERM", "-ERR operation not permitted"];
@@ -488,21 +494,21 @@ impl<'s> Follower<'s> {
         let port = port.to_string();
         let ip = config.replica_announce_ip.as_bytes();
         let dialect = dialect();
-        let mut said: Vec<Vec<&[u8]>> = vec![vec![b"listening-port", port.as_bytes()]];
+        let mut options: Vec<Vec<&[u8]>> = vec![vec![b"listening-port", port.as_bytes()]];
         if !ip.is_empty() {
-            said.push(vec![b"ip-address", ip]);
+            options.push(vec![b"ip-address", ip]);
         }
-        said.push(vec![b"capa", b"eof", b"capa", b"psync2"]);
-        said.push(vec![b"version", FILES_OF_VALKEY]);
-        said.push(vec![b"capa", dialect.as_bytes()]);
-        for words in said {
+        options.push(vec![b"capa", b"eof", b"capa", b"psync2"]);
+        options.push(vec![b"version", FILES_OF_VALKEY]);
+        options.push(vec![b"capa", dialect.as_bytes()]);
+        for words in options {
             let answer = self.replconf(peer, &words)?;
             if answer.starts_with('-') {
-                // As old masters do, which can be followed all the same.
-                log::debug!("the master does not take REPLCONF: {answer}");
+                // Old masters answer so, and can be followed all the same.
+                log::debug!("the master refused REPLCONF: {answer}");
             }
         }
-        // No other server knows this option.
+        // Only Kedis knows this option.
         let run_id = self.server.run_id.as_bytes();
         match self.replconf(peer, &[b"run-id", run_id])?.as_str() {
             "+OK" => Ok(Dialect::Kedis),
@@ -522,8 +528,9 @@ impl<'s> Follower<'s> {
         }
     }
 
-    /// Asks the master to go on at a position of a history. Returns its answer.
-    fn ask_to_go_on(&mut self, peer: &mut Peer<'_>, id: &str, next: &str) -> Result<String, End> {
+    /// Sends PSYNC with a position of a history. Returns the answer.
+    fn send_psync(&mut self, peer: &mut Peer<'_>, id: &str, next: Position) -> Result<String, End> {
+        let next = next.to_string();
         let mut psync: Vec<&[u8]> = vec![b"PSYNC", id.as_bytes(), next.as_bytes()];
         let failing_over = self.server.replication.desired().failover.is_some();
         if !failing_over {
@@ -532,14 +539,14 @@ impl<'s> Follower<'s> {
         psync.push(b"FAILOVER");
         let answer = peer.ask(&psync)?;
         match answer.starts_with('+') {
-            true => self.handed_over(),
+            true => self.complete_failover(),
             false => return Err(refused("PSYNC", &answer)),
         }
         Ok(answer)
     }
 
-    /// A failover is done: the other one is the master.
-    fn handed_over(&self) {
+    /// Ends a successful failover: the other server is master now.
+    fn complete_failover(&self) {
         let server = self.server;
         server.replication.set_failover(None);
         note_master(server, Some(self.master.clone()));
@@ -547,63 +554,63 @@ impl<'s> Follower<'s> {
         log::info!("FAILOVER: {} has taken over", self.session.info.addr);
     }
 
-    /// Does what the master says, until the link ends.
-    fn obey(
+    /// Receives and applies until the link ends.
+    fn receive(
         &mut self,
         peer: &mut Peer<'_>,
-        mut course: Course,
+        mut inbound: Inbound,
     ) -> Result<std::convert::Infallible, End> {
         let mut acked = Instant::now();
-        self.acknowledge(peer, &mut course)?;
-        // What came with the answer to PSYNC is here already.
-        let mut heard = true;
+        self.acknowledge(peer, &mut inbound)?;
+        // Bytes may have arrived with the answer to PSYNC.
+        let mut has_input = true;
         loop {
             self.check_wanted()?;
             let mut ask = false;
-            if heard {
-                self.note_heard();
-                ask = match &mut course {
-                    Course::Rows(incoming) => self.obey_what_is_here(peer, incoming)?,
-                    Course::Stream(stream) => self.obey_stream(peer, stream)?,
+            if has_input {
+                self.note_received();
+                ask = match &mut inbound {
+                    Inbound::Rows(incoming) => self.apply_received(peer, incoming)?,
+                    Inbound::Stream(stream) => self.run_received(peer, stream)?,
                 };
             }
-            let due = match heard {
+            let due = match has_input {
                 true => ACK_PROGRESS_EVERY,
                 false => ACK_EVERY,
             };
             if ask || acked.elapsed() >= due {
                 acked = Instant::now();
-                self.acknowledge(peer, &mut course)?;
+                self.acknowledge(peer, &mut inbound)?;
             }
-            heard = match self.holds_back {
+            has_input = match self.waits_for_room {
                 false => peer.read()?,
                 true => {
                     self.nap();
-                    peer.heard = Instant::now();
+                    peer.received_at = Instant::now();
                     true
                 }
             };
         }
     }
 
-    /// Whether what has come is to wait until the disk takes it.
-    pub(super) fn hold_back(&mut self, so: bool) {
-        if self.holds_back != so {
-            self.holds_back = so;
+    /// Sets whether received data wait for disk space.
+    pub(super) fn set_waiting_for_room(&mut self, so: bool) {
+        if self.waits_for_room != so {
+            self.waits_for_room = so;
             let addr = &self.session.info.addr;
             match so {
                 true => log::warn!(
                     "link to {addr}: the disk here has no room for what the master sends, which \
                      waits until there is some"
                 ),
-                false => log::info!("link to {addr}: what the master sends is taken again"),
+                false => log::info!("link to {addr}: data from the master are written again"),
             }
         }
     }
 
-    /// Runs all whole commands that have arrived; says whether the master asked
-    /// for an answer.
-    fn obey_what_is_here(
+    /// Applies all complete commands that have arrived; returns whether the master asked
+    /// for an acknowledgement.
+    fn apply_received(
         &mut self,
         peer: &mut Peer<'_>,
         incoming: &mut Option<Incoming>,
@@ -623,18 +630,18 @@ impl<'s> Follower<'s> {
                 Ok(Progress::Incomplete) => break Ok(()),
                 Ok(Progress::Complete { consumed }) => {
                     let args: smallvec::SmallVec<[&[u8]; 8]> = peer.parser.args_of(rest).collect();
-                    let said = wire::from_master(&args).ok_or(End::Malformed);
-                    let obeyed = said.and_then(|said| {
-                        asked |= said == FromMaster::GetAck;
-                        self.obey_one(said, incoming)
+                    let received = wire::from_master(&args).ok_or(End::Malformed);
+                    let applied = received.and_then(|received| {
+                        asked |= received == FromMaster::GetAck;
+                        self.apply_one(received, incoming)
                     });
                     peer.parser.reset();
-                    no_room = matches!(obeyed, Err(End::Apply(ApplyError::NoRoom)));
+                    no_room = matches!(applied, Err(End::Apply(ApplyError::NoRoom)));
                     if no_room {
                         break Ok(());
                     }
                     used += consumed;
-                    if let Err(end) = obeyed {
+                    if let Err(end) = applied {
                         break Err(end);
                     }
                     if self.executor.is_full() {
@@ -652,7 +659,7 @@ impl<'s> Follower<'s> {
         let part = Part::of(&peer.parser, here);
         peer.note_held(&self.session.info, &part)?;
         self.commit()?;
-        self.hold_back(no_room);
+        self.set_waiting_for_room(no_room);
         Ok(asked)
     }
 
@@ -663,13 +670,13 @@ impl<'s> Follower<'s> {
         })
     }
 
-    fn obey_one(
+    fn apply_one(
         &mut self,
-        said: FromMaster<'_>,
+        received: FromMaster<'_>,
         incoming: &mut Option<Incoming>,
     ) -> Result<(), End> {
         let link = &self.server.replication.link;
-        match (said, incoming.as_mut()) {
+        match (received, incoming.as_mut()) {
             (FromMaster::Row { position, value }, None) => {
                 let at_ms = self.executor.apply(&mut self.session, position, value)?;
                 link.applied_ms.store(at_ms, Ordering::Relaxed);
@@ -692,7 +699,7 @@ impl<'s> Follower<'s> {
             }
             (FromMaster::GetAck, _) => Ok(()),
             (FromMaster::History { id }, None) => {
-                // As of the rows before it.
+                // The new id begins after these rows.
                 self.commit()?;
                 self.executor.start_tick();
                 Ok(self.server.engine.adopt_history(self.following, &id)?)
@@ -733,11 +740,11 @@ impl<'s> Follower<'s> {
         }
     }
 
-    /// The data set has arrived: it takes the place of the one in use.
+    /// Installs the data set, which has arrived completely.
     fn complete(
         &mut self,
         incoming: Option<Incoming>,
-        position: u64,
+        position: Position,
         keys: u64,
     ) -> Result<(), End> {
         let Some(Incoming {
@@ -763,17 +770,17 @@ impl<'s> Follower<'s> {
         Ok(())
     }
 
-    /// Says how far this is; while a data set arrives: nowhere. The old one's
-    /// positions mean nothing to the master.
-    fn acknowledge(&mut self, peer: &mut Peer<'_>, course: &mut Course) -> Result<(), End> {
+    /// Acknowledges the applied and synced positions; none during a full sync, since
+    /// positions of the old data set mean nothing to the master.
+    fn acknowledge(&mut self, peer: &mut Peer<'_>, inbound: &mut Inbound) -> Result<(), End> {
         let engine = &self.server.engine;
-        let ack = match course {
-            Course::Stream(stream) => return self.acknowledge_stream(peer, stream),
-            Course::Rows(Some(_)) => wire::Ack {
-                applied: 0,
+        let ack = match inbound {
+            Inbound::Stream(stream) => return self.acknowledge_stream(peer, stream),
+            Inbound::Rows(Some(_)) => wire::Ack {
+                applied: Position::NONE,
                 synced: None,
             },
-            Course::Rows(None) => wire::Ack {
+            Inbound::Rows(None) => wire::Ack {
                 applied: engine.binlog.range().next_position,
                 synced: Some(engine.synced_position()),
             },
@@ -789,7 +796,7 @@ impl<'s> Follower<'s> {
     }
 }
 
-/// A data set did not get here, of which so many bytes did.
+/// The error for a data set that failed after `bytes` bytes.
 fn not_stored(bytes: u64, error: StorageError) -> End {
     match error {
         StorageError::RocksDb(_)
@@ -800,7 +807,7 @@ fn not_stored(bytes: u64, error: StorageError) -> End {
     }
 }
 
-/// A data set of a Kedis under way.
+/// A full sync from a Kedis in progress.
 pub(super) struct Incoming {
     staging: Staging,
     libraries: Libraries,

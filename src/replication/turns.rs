@@ -1,16 +1,15 @@
-//! Which feeders send a data set now, and which wait for that.
+//! Limits how many feeders send a data set at once.
 //!
-//! A data set that is sent takes memory, a snapshot and its share of the
-//! processors: so a bounded number of them are sent at once, in the order in
-//! which they were asked for.
+//! Sending a data set takes memory, a snapshot and processor time. A bounded number of
+//! them are sent at once, in the order of requests.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 
-/// Data sets that are sent at once.
+/// Most data sets sent at once.
 pub(super) const MOST: usize = 16;
 
-/// All who send one, and then all who wait.
+/// The feeders that send a data set, then those that wait.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     queue: Mutex<Queue>,
@@ -23,7 +22,7 @@ struct Queue {
 }
 
 impl Turns {
-    /// A place at the end of the queue.
+    /// Enters the queue at its end.
     pub(super) fn ask(&self) -> Turn<'_> {
         let mut queue = self.queue.lock();
         let number = queue.next;
@@ -36,7 +35,7 @@ impl Turns {
     }
 }
 
-/// A place in the queue, given up when dropped.
+/// A place in the queue, released when dropped.
 #[derive(Debug)]
 pub(super) struct Turn<'t> {
     turns: &'t Turns,
@@ -44,7 +43,7 @@ pub(super) struct Turn<'t> {
 }
 
 impl Turn<'_> {
-    /// Whether it may be sent now.
+    /// Whether the data set may be sent now.
     pub(super) fn has_come(&self) -> bool {
         let queue = self.turns.queue.lock();
         let mut first = queue.numbers.iter().take(MOST);
@@ -64,13 +63,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_came_first_has_his_turn_first() {
+    fn turns_come_in_the_order_of_requests() {
         let turns = Turns::default();
         let mut all: VecDeque<Turn<'_>> = (0..2 * MOST).map(|_| turns.ask()).collect();
         let come = |all: &VecDeque<Turn<'_>>| all.iter().filter(|t| t.has_come()).count();
         assert_eq!(come(&all), MOST);
         assert!(all[0].has_come() && !all[MOST].has_come());
-        // A feeder that gives up waiting is in no other's way.
+        // A feeder that stops waiting leaves the queue.
         all.remove(MOST);
         all.pop_front();
         assert_eq!(come(&all), MOST);

@@ -1,33 +1,32 @@
-//! What goes over a link between a master and a replica.
+//! The protocol between a master and a replica.
 //!
-//! All of it is commands in RESP, so that either end can be watched with a
-//! plain client. After `+FULLRESYNC id offset` or `+CONTINUE id` the master says
+//! It consists of commands in RESP, so both ends can be examined with a plain client.
+//! After `+FULLRESYNC id offset` or `+CONTINUE id` the master sends
 //!
 //! ```text
 //! REPL_SNAPSHOT_BEGIN    id position entry next-id keys hash-key      only after FULLRESYNC:
-//! REPL_SNAPSHOT_LIBRARY  text                                         the libraries of functions
+//! REPL_SNAPSHOT_LIBRARY  text                                         a function library
 //! REPL_SNAPSHOT_ROWS     db rows checksum                             the data set, in chunks
-//! REPL_SNAPSHOT_COMPLETE id keys position                             all of it is there
+//! REPL_SNAPSHOT_COMPLETE id keys position                             end of the data set
 //! REPL_ROW               position row                                 one row of the binlog
-//! REPL_HISTORY           id                                           from here on this is its name
-//! REPL_PUBLISH           shard channel message                        for whoever listens there
-//! REPL_PING              position unix-ms                             so far the binlog goes
-//! REPLCONF GETACK *                                                   say at once how far you are
+//! REPL_HISTORY           id                                           new id of the history from here on
+//! REPL_PUBLISH           shard channel message                        for subscribers of the replica
+//! REPL_PING              position unix-ms                             end of the master's binlog
+//! REPLCONF GETACK *                                                   asks for an acknowledgement
 //! ```
 //!
-//! and the replica says `REPLCONF ACK offset FACK offset`, at least once a
-//! second: what it has applied, and what it has synced to its disk. It says
-//! `REPLCONF relays yes` once a Redis is behind it, which hears of its master by
-//! what is logged alone, and `REPLCONF relays no` when there is none any more.
+//! and the replica sends `REPLCONF ACK offset FACK offset` at least once a second: what
+//! it has applied, and what it has synced to its disk. It sends `REPLCONF relays yes`
+//! once it has a Redis replica itself, which recognises a live master only by the
+//! stream, and `REPLCONF relays no` when it has none any more.
 //!
-//! `rows` are as [`crate::storage::full_sync::snapshot`] draws them, `row` is a row of the
-//! binlog as it stands on disk, and `checksum` is the CRC-64 of `rows`. Position
-//! and offset differ by one: an offset counts bytes, a position is where the
-//! next one goes.
+//! The format of `rows` is in [`crate::storage::full_sync::snapshot`], `row` is a row of
+//! the binlog as on disk, and `checksum` is the CRC-64 of `rows`. Position and offset
+//! differ by one: an offset counts bytes, a position is where the next byte goes.
 
 use crate::base::hash::crc64;
 use crate::base::num;
-use crate::encoding::binlog::Row;
+use crate::encoding::binlog::{Offset, Position, Row};
 use crate::resp::encode::{argument, argument_head, command, command_head};
 use crate::state::replication::Published;
 use crate::state::subscriptions::SubscriptionKind;
@@ -35,10 +34,10 @@ use crate::storage::DbIndex;
 use crate::storage::full_sync::snapshot::DataSet;
 
 /// Appends one row of the binlog.
-pub(super) fn row(out: &mut Vec<u8>, position: u64, row: &Row<'_>) {
+pub(super) fn row(out: &mut Vec<u8>, position: Position, row: &Row<'_>) {
     command_head(out, 3);
     argument(out, b"REPL_ROW");
-    argument(out, itoa::Buffer::new().format(position).as_bytes());
+    argument(out, itoa::Buffer::new().format(position.0).as_bytes());
     argument_head(out, crate::encoding::binlog::HEADER_LEN + row.bytes.len());
     row.encode(out);
     out.extend_from_slice(b"\r\n");
@@ -78,7 +77,7 @@ pub(super) fn snapshot_begin(out: &mut Vec<u8>, set: &DataSet, keys: u64) {
     );
 }
 
-/// Appends a library of functions of a data set.
+/// Appends a function library of a data set.
 pub(super) fn snapshot_library(out: &mut Vec<u8>, text: &[u8]) {
     command(out, &[b"REPL_SNAPSHOT_LIBRARY", text]);
 }
@@ -106,7 +105,7 @@ pub(super) fn snapshot_complete(out: &mut Vec<u8>, set: &DataSet, keys: u64) {
     );
 }
 
-/// What a master says.
+/// A command of a master.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FromMaster<'a> {
     Begin {
@@ -121,11 +120,11 @@ pub(super) enum FromMaster<'a> {
         rows: &'a [u8],
     },
     Complete {
-        position: u64,
+        position: Position,
         keys: u64,
     },
     Row {
-        position: u64,
+        position: Position,
         value: &'a [u8],
     },
     History {
@@ -137,7 +136,7 @@ pub(super) enum FromMaster<'a> {
         message: &'a [u8],
     },
     Ping {
-        position: u64,
+        position: Position,
     },
     GetAck,
 }
@@ -146,11 +145,15 @@ fn number(arg: &[u8]) -> Option<u64> {
     num::parse_i64(arg).and_then(|n| u64::try_from(n).ok())
 }
 
-/// Reads a command of a master; `None` if it is none that a master says.
+fn position(arg: &[u8]) -> Option<Position> {
+    number(arg).map(Position)
+}
+
+/// Parses a command of a master; `None` if it is not one.
 pub(super) fn from_master<'a>(args: &[&'a [u8]]) -> Option<FromMaster<'a>> {
     Some(match args {
         [b"REPL_ROW", position, value] => FromMaster::Row {
-            position: number(position)?,
+            position: self::position(position)?,
             value,
         },
         [b"REPL_HISTORY", id] => FromMaster::History {
@@ -166,7 +169,7 @@ pub(super) fn from_master<'a>(args: &[&'a [u8]]) -> Option<FromMaster<'a>> {
             message,
         },
         [b"REPL_PING", position, _] => FromMaster::Ping {
-            position: number(position)?,
+            position: self::position(position)?,
         },
         [b"REPLCONF", b"GETACK", _] => FromMaster::GetAck,
         [b"REPL_SNAPSHOT_LIBRARY", text] => FromMaster::Library { text },
@@ -190,7 +193,7 @@ pub(super) fn from_master<'a>(args: &[&'a [u8]]) -> Option<FromMaster<'a>> {
         ] => FromMaster::Begin {
             set: DataSet {
                 history_id: history_id(id)?,
-                position: number(position)?,
+                position: self::position(position)?,
                 entry: number(entry)?,
                 next_id: number(next_id)?,
                 hash_key: <[u8; 16]>::try_from(*hash_key).ok()?,
@@ -199,32 +202,32 @@ pub(super) fn from_master<'a>(args: &[&'a [u8]]) -> Option<FromMaster<'a>> {
         },
         [b"REPL_SNAPSHOT_COMPLETE", _, keys, position] => FromMaster::Complete {
             keys: number(keys)?,
-            position: number(position)?,
+            position: self::position(position)?,
         },
         _ => return None,
     })
 }
 
-/// A replication id, if it is one.
+/// Checks and returns a replication id.
 pub(super) fn history_id(id: &[u8]) -> Option<String> {
     let right = id.len() == crate::encoding::system::REPLICATION_ID_LEN
         && id.iter().all(u8::is_ascii_hexdigit);
     right.then(|| String::from_utf8_lossy(id).into_owned())
 }
 
-/// What a replica acknowledges.
+/// An acknowledgement of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ack {
     /// Position up to which it has applied.
-    pub(super) applied: u64,
+    pub(super) applied: Position,
     /// Position up to which it has synced to its disk.
-    pub(super) synced: Option<u64>,
+    pub(super) synced: Option<Position>,
 }
 
 /// Appends an acknowledgement.
 pub(super) fn ack(out: &mut Vec<u8>, ack: &Ack) {
-    let applied = ack.applied.saturating_sub(1).to_string();
-    let synced = ack.synced.unwrap_or(0).saturating_sub(1).to_string();
+    let applied = ack.applied.offset().to_string();
+    let synced = ack.synced.unwrap_or_default().offset().to_string();
     command(
         out,
         &[
@@ -237,13 +240,13 @@ pub(super) fn ack(out: &mut Vec<u8>, ack: &Ack) {
     );
 }
 
-/// Appends whether a Redis is behind this replica.
+/// Appends whether this replica has a Redis replica itself.
 pub(super) fn relays(out: &mut Vec<u8>, so: bool) {
     let word: &[u8] = if so { b"yes" } else { b"no" };
     command(out, &[&b"REPLCONF"[..], b"relays", word]);
 }
 
-/// Reads whether a Redis is behind a replica.
+/// Parses whether a replica has a Redis replica itself.
 pub(super) fn relays_of_replica(args: &[&[u8]]) -> Option<bool> {
     match args {
         [b"REPLCONF", b"relays", word] => Some(*word == &b"yes"[..]),
@@ -251,7 +254,7 @@ pub(super) fn relays_of_replica(args: &[&[u8]]) -> Option<bool> {
     }
 }
 
-/// Reads an acknowledgement.
+/// Parses an acknowledgement.
 pub(super) fn from_replica(args: &[&[u8]]) -> Option<Ack> {
     let [name, ack, applied, rest @ ..] = args else {
         return None;
@@ -264,8 +267,8 @@ pub(super) fn from_replica(args: &[&[u8]]) -> Option<Ack> {
         _ => None,
     };
     Some(Ack {
-        applied: number(applied)?.saturating_add(1),
-        synced: synced.map(|n| n.saturating_add(1)),
+        applied: Offset(number(applied)?).next(),
+        synced: synced.map(|n| Offset(n).next()),
     })
 }
 
@@ -291,10 +294,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn commands_are_parsed_as_written() {
         let set = DataSet {
             history_id: "0123456789".repeat(4),
-            position: 7,
+            position: Position(7),
             entry: 8,
             next_id: 9,
             hash_key: *b"0123456789abcd\r\n",
@@ -329,14 +332,14 @@ mod tests {
         ack(
             &mut out,
             &Ack {
-                applied: 12,
-                synced: Some(5),
+                applied: Position(12),
+                synced: Some(Position(5)),
             },
         );
         read(&out, |args| {
             let want = Ack {
-                applied: 12,
-                synced: Some(5),
+                applied: Position(12),
+                synced: Some(Position(5)),
             };
             assert_eq!(from_replica(args), Some(want));
         });

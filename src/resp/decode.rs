@@ -11,9 +11,9 @@ use crate::base::num::parse_i64;
 
 /// Deepest nesting of arrays, maps, sets and pushes.
 pub const MAX_DEPTH: usize = 64;
-/// Longest line of a reply, in bytes; only texts of statuses, errors and numbers are lines.
+/// Longest line of a reply, in bytes. Only statuses, errors and numbers are lines.
 pub const MAX_LINE_LEN: usize = 1024 * 1024;
-/// Room reserved at most before the elements arrive.
+/// Capacity reserved at most before the elements arrive.
 const MAX_RESERVE: usize = 64;
 
 /// One reply.
@@ -52,34 +52,34 @@ pub enum Value {
     },
 }
 
-/// Why bytes are no reply.
+/// Why bytes are not a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum DecodeError {
-    /// A reply starts with a byte that no type has.
+    /// A reply starts with an unknown type byte.
     #[error("unknown reply type {0:#04x}")]
     UnknownType(u8),
-    /// A length is no number or below -1.
+    /// A length is not a number, or below -1.
     #[error("invalid length in reply")]
     InvalidLength,
-    /// An integer, double, truth value or null that does not read as one.
+    /// An integer, double, boolean or null is malformed.
     #[error("invalid number in reply")]
     InvalidNumber,
-    /// A string does not end in CRLF, or its type is cut.
+    /// A string does not end in CRLF, or the type of a verbatim string is incomplete.
     #[error("malformed string in reply")]
     MalformedString,
     /// A line is longer than [`MAX_LINE_LEN`].
     #[error("line too long in reply")]
     LineTooLong,
-    /// Replies stand deeper than [`MAX_DEPTH`] in each other.
+    /// Replies are nested deeper than [`MAX_DEPTH`].
     #[error("reply nested too deeply")]
     TooDeep,
 }
 
-/// Decodes the reply at the start of `buf` and tells its length in bytes;
-/// `None` if more bytes are needed. RESP3 attributes are skipped.
+/// Decodes the reply at the start of `buf` and returns its length in bytes; `None` if more
+/// bytes are needed. RESP3 attributes are skipped.
 ///
 /// # Errors
-/// The bytes are no reply, whatever may follow.
+/// The bytes are not the beginning of a reply.
 pub fn decode(buf: &[u8]) -> Result<Option<(Value, usize)>, DecodeError> {
     let mut cursor = Cursor { buf, pos: 0 };
     match cursor.value(0) {
@@ -99,7 +99,7 @@ impl Value {
         }
     }
 
-    /// The integer, also of a string that reads as one.
+    /// The integer, or the integer value of a string.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Value::Int(value) => Some(*value),
@@ -151,7 +151,7 @@ impl<'a> Cursor<'a> {
             if kind != b'|' {
                 return self.typed(kind, line, depth);
             }
-            // Attributes only comment on the reply that follows them.
+            // Attributes are metadata of the reply that follows.
             for _ in 0..length(line)?.ok_or(DecodeError::InvalidLength)? {
                 self.value(depth + 1)?;
                 self.value(depth + 1)?;
@@ -288,7 +288,7 @@ fn big_number(line: &[u8]) -> Result<String, DecodeError> {
 }
 
 fn double(line: &[u8]) -> Result<f64, DecodeError> {
-    // Servers print NaN with or without a sign.
+    // Servers write NaN with or without a sign.
     let name = line.strip_prefix(b"-").unwrap_or(line);
     if name.eq_ignore_ascii_case(b"nan") {
         return Ok(f64::NAN);

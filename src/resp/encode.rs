@@ -1,6 +1,6 @@
-//! Requests as they are sent: arrays of bulk strings.
+//! Encodes requests: arrays of bulk strings.
 
-/// About what an argument takes beside its bytes.
+/// Approximate bytes per argument besides the argument itself.
 const ARGUMENT_OVERHEAD: usize = 8;
 
 /// Appends a command.
@@ -15,7 +15,7 @@ pub fn command<A: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[A]) {
     }
 }
 
-/// Appends what stands before so many arguments, the command's name among them.
+/// Appends the head of a command with so many arguments, including its name.
 pub fn command_head(out: &mut Vec<u8>, args: usize) {
     head(out, b'*', args);
 }
@@ -28,14 +28,14 @@ pub fn argument(out: &mut Vec<u8>, arg: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends what stands before the bytes of an argument; CRLF follows them.
+/// Appends the head of an argument; its bytes and CRLF follow.
 #[inline]
 pub fn argument_head(out: &mut Vec<u8>, len: usize) {
     head(out, b'$', len);
 }
 
-/// Appends a type byte, a count and CRLF. Counts of one and two digits, nearly all
-/// of them, go in as one small copy.
+/// Appends a type byte, a count and CRLF. Counts of one and two digits, which are nearly all,
+/// are written as one small copy.
 #[inline]
 pub fn head(out: &mut Vec<u8>, kind: u8, count: usize) {
     if count < 10 {

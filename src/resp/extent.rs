@@ -1,26 +1,27 @@
-//! Where a reply ends that comes in pieces.
+//! Finds the end of a reply that arrives in pieces.
 //!
-//! [`decode`](super::decode()) looks at all of a reply each time it is asked, so
-//! whoever asks after every piece of a long one pays for its length squared.
+//! [`decode`](super::decode()) starts at the beginning at each call: calling it after every
+//! piece of a long reply would take time quadratic in its length.
 #![deny(clippy::indexing_slicing)]
 
 use super::decode::{Cursor, DecodeError, MAX_DEPTH, Stop, length};
 
-/// Looks at no element twice.
+/// The state of the search. It looks at no element twice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// Up to where the elements are whole.
+    /// The end of the complete elements.
     pos: usize,
-    /// How many are still to come, at each depth.
+    /// The number of missing elements, at each depth.
     open: Vec<usize>,
 }
 
 impl Extent {
-    /// The length of the reply at the start of `buf`, once it is whole. Until then
-    /// `buf` must begin with the same bytes each time; after that a new one is due.
+    /// The length of the reply at the start of `buf`, once it is complete. Until then each call
+    /// must be made with the same bytes and possibly more; after that a new [`Extent`] is
+    /// needed.
     ///
     /// # Errors
-    /// The bytes are no reply, whatever may follow.
+    /// The bytes are not the beginning of a reply.
     pub fn find(&mut self, buf: &[u8]) -> Result<Option<usize>, DecodeError> {
         if self.open.is_empty() {
             self.open.push(1);
@@ -35,7 +36,7 @@ impl Extent {
             self.pos = cursor.pos;
             match elements {
                 Elements::Own(0) => self.end(),
-                // An attribute stands before an element, and is none.
+                // An attribute precedes an element and is not one itself.
                 Elements::Attribute(0) => {}
                 Elements::Own(count) => self.open.push(count),
                 Elements::Attribute(count) => {
@@ -55,7 +56,7 @@ impl Extent {
         }
     }
 
-    /// An element is whole, and with it maybe those around it.
+    /// Completes an element, and the aggregates that end with it.
     fn end(&mut self) {
         while let Some(open) = self.open.last_mut() {
             *open -= 1;
@@ -67,15 +68,15 @@ impl Extent {
     }
 }
 
-/// What follows the head of an element.
+/// The elements that follow the head of an element.
 enum Elements {
-    /// So many elements of its own.
+    /// The number of its own elements.
     Own(usize),
-    /// So many of an attribute, and then the element.
+    /// The number of an attribute's elements, before the element itself.
     Attribute(usize),
 }
 
-/// Passes over the head of an element, and over its bytes if it is a string.
+/// Skips the head of an element, and the bytes of a string.
 fn elements(cursor: &mut Cursor<'_>) -> Result<Elements, Stop> {
     let (kind, line) = cursor.head()?;
     Ok(match kind {
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
     use crate::resp::decode;
 
-    /// Where a reply ends, found byte by byte.
+    /// The end of a reply that arrives byte by byte.
     fn extent(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
         let mut extent = Extent::default();
         for end in 0..=bytes.len() {

@@ -5,35 +5,35 @@ use std::io::{self, Read};
 /// A buffer of bytes that were read and not yet consumed.
 #[derive(Debug, Default)]
 pub struct Input {
-    /// Only those from `start` to `end` were read and not consumed.
+    /// The bytes from `start` to `end` are read and not consumed.
     bytes: Vec<u8>,
     start: usize,
     end: usize,
 }
 
 impl Input {
-    /// Those bytes.
+    /// The bytes that are read and not consumed.
     pub fn waiting(&self) -> &[u8] {
         self.bytes.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Passes over the first `n` of them.
+    /// Consumes the first `n` bytes.
     pub fn consume(&mut self, n: usize) {
         self.start = (self.start + n).min(self.end);
     }
 
-    /// So many more bytes will come: they are not moved while they do.
+    /// Reserves memory for `more` bytes, so that the buffer is not moved while they arrive.
     pub fn expect(&mut self, more: usize) {
         let room = self.bytes.len().saturating_sub(self.end);
         self.bytes.reserve_exact(more.saturating_sub(room));
     }
 
-    /// Memory that it takes, in bytes.
+    /// Memory of the buffer, in bytes.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Reads once, up to `at_most` bytes; returns how many came.
+    /// Reads once, up to `at_most` bytes. Returns how many were read.
     pub fn read_from(&mut self, source: &mut impl Read, at_most: usize) -> io::Result<usize> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

@@ -9,7 +9,7 @@
 //!   memory grows with received arguments, never with announced counts.
 //! - No input panics. After an error the connection must be closed.
 //!
-//! Knows nothing of sockets and commands.
+//! Independent of sockets and commands.
 #![deny(clippy::indexing_slicing)]
 
 use memchr::{memchr2, memchr2_iter};
@@ -43,12 +43,12 @@ pub struct Limits {
     pub authenticated: bool,
 }
 
-/// How far a request has come.
+/// Whether a request is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// More bytes are needed.
     Incomplete,
-    /// The request is whole; its arguments can be taken.
+    /// The request is complete; its arguments can be taken.
     Complete {
         /// Length of the request in the buffer, in bytes.
         consumed: usize,
@@ -58,13 +58,13 @@ pub enum Progress {
 /// Why a request cannot be read; the text is what the peer gets after `-ERR `.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ProtocolError {
-    /// The count after `*` is no number or too large.
+    /// The count after `*` is not a number, or too large.
     #[error("Protocol error: invalid multibulk length")]
     InvalidMultibulkLength,
-    /// An argument does not start with `$`; holds the byte found.
+    /// An argument does not start with `$`; the byte found instead.
     #[error("Protocol error: expected '$', got '{}'", shown(*.0))]
     ExpectedDollar(u8),
-    /// The length after `$` is no number, negative or over the limit.
+    /// The length after `$` is not a number, negative, or over the limit.
     #[error("Protocol error: invalid bulk length")]
     InvalidBulkLength,
     /// An inline request without a newline in its first 64 KiB.
@@ -87,25 +87,25 @@ pub enum ProtocolError {
     UnauthenticatedBulk,
 }
 
-/// A byte as the error text shows it: replies stay valid UTF-8.
+/// A byte as the error text shows it, so that replies stay valid UTF-8.
 fn shown(byte: u8) -> char {
     if byte.is_ascii() { byte as char } else { '?' }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Stage {
-    /// Nothing of the request was seen.
+    /// No byte of the request has been read.
     #[default]
     Start,
-    /// In a line that is the request.
+    /// In the line of an inline request.
     Inline,
-    /// In the line that tells how many arguments follow.
+    /// In the line with the number of arguments.
     Count,
-    /// In the line that tells how long the next argument is.
+    /// In the line with the length of the next argument.
     Length,
     /// In an argument of this many bytes.
     Data(usize),
-    /// The request is whole.
+    /// The request is complete.
     Done,
 }
 
@@ -125,20 +125,20 @@ pub struct Parser {
     scanned: usize,
     /// Arguments still to come.
     pending: usize,
-    /// Where the arguments stand, in the request or in `unescaped`.
+    /// The positions of the arguments, in the request or in `unescaped`.
     ranges: SmallVec<[ArgRange; 16]>,
     /// Arguments of an inline request with quotes.
     unescaped: Vec<u8>,
     in_unescaped: bool,
 }
 
-/// What the search for the end of a line found.
+/// The result of a search for the end of a line.
 enum Line {
-    /// The line goes on.
+    /// The line is incomplete.
     Open,
-    /// It is longer than any line may be.
+    /// The line exceeds [`MAX_LINE_LEN`].
     TooLong,
-    /// Its CR stands here, and one more byte after it.
+    /// The position of its CR; one more byte follows.
     Ends(usize),
 }
 
@@ -148,12 +148,11 @@ impl Parser {
         Self::default()
     }
 
-    /// Reads on. `buf` begins with the request's first byte at each call and
-    /// may hold more than the request. Once complete, [`Parser::args`] is valid
-    /// until [`Parser::reset`].
+    /// Continues to parse. `buf` begins with the request's first byte at each call and may hold
+    /// more than the request. Once complete, [`Parser::args`] is valid until [`Parser::reset`].
     ///
     /// # Errors
-    /// What the peer sent is no request; the connection cannot be used further.
+    /// The bytes are not a request; the connection cannot be used further.
     #[inline]
     pub fn advance(&mut self, buf: &[u8], limits: &Limits) -> Result<Progress, ProtocolError> {
         if self.stage == Stage::Start {
@@ -185,8 +184,8 @@ impl Parser {
             .collect()
     }
 
-    /// The arguments of a complete request, all slices of `buf`; none of an inline
-    /// request with quotes.
+    /// The arguments of a complete request, all slices of `buf`. An inline request with quotes
+    /// yields none.
     pub fn args_of<'a>(&self, buf: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         let ranges = match self.in_unescaped {
             true => &[],
@@ -202,8 +201,7 @@ impl Parser {
         self.ranges.len()
     }
 
-    /// Bytes of the request up to the end of the argument that is being read, of which some
-    /// have not arrived; 0: no argument is.
+    /// Bytes of the request up to the end of the argument that is being received; 0 if none is.
     pub fn announced(&self) -> usize {
         match self.stage {
             Stage::Data(len) => self.pos.saturating_add(len).saturating_add(2),
@@ -211,21 +209,21 @@ impl Parser {
         }
     }
 
-    /// Bytes of the whole request, if the arguments to come are as long as those that have
-    /// been read.
+    /// Estimated bytes of the whole request, if the missing arguments are as long as those
+    /// received.
     pub fn estimated(&self) -> usize {
         let so_far = self.pos / self.ranges.len().max(1);
         let to_come = so_far.saturating_mul(self.pending);
         self.announced().max(self.pos.saturating_add(to_come))
     }
 
-    /// How many arguments the request has, as far as that is known.
+    /// The number of arguments of the request, as far as it is known.
     pub fn expected_argc(&self) -> usize {
         self.ranges.len().saturating_add(self.pending)
     }
 
-    /// Memory that the arguments read so far take beside the buffer, in bytes:
-    /// of many short ones much more than they are long.
+    /// Memory of the argument list besides the buffer, in bytes. For many short arguments it
+    /// exceeds their length by far.
     pub fn memory(&self) -> usize {
         let ranges = match self.ranges.spilled() {
             true => self.ranges.capacity() * size_of::<ArgRange>(),
@@ -234,7 +232,7 @@ impl Parser {
         ranges + self.unescaped.capacity()
     }
 
-    /// Makes ready for the next request.
+    /// Prepares for the next request.
     #[inline]
     pub fn reset(&mut self) {
         self.stage = Stage::Start;
@@ -286,7 +284,7 @@ impl Parser {
                     len
                 }
             };
-            // Like Redis, the two bytes after the argument are skipped unseen.
+            // As in Redis, the two bytes after an argument are not checked.
             let next = self.pos.saturating_add(len).saturating_add(2);
             if next > buf.len() {
                 return Ok(Progress::Incomplete);
@@ -307,7 +305,7 @@ impl Parser {
         self.scanned = pos;
     }
 
-    /// The count of the `*` line and where the line after it starts.
+    /// The count of the `*` line, and the start of the next line.
     #[inline]
     fn count_line(&mut self, buf: &[u8]) -> Result<Option<(i64, usize)>, ProtocolError> {
         if let Some((count, next)) = short_number(buf, self.pos + 1) {
@@ -325,7 +323,7 @@ impl Parser {
             .ok_or(ProtocolError::InvalidMultibulkLength)
     }
 
-    /// The length of the `$` line and where the argument starts.
+    /// The length of the `$` line, and the start of the argument.
     #[inline]
     fn length_line(
         &mut self,
@@ -338,7 +336,7 @@ impl Parser {
         };
         let (len, next) = match quick {
             Some(found) => found,
-            None => match self.odd_length_line(buf)? {
+            None => match self.unusual_length_line(buf)? {
                 Some(found) => found,
                 None => return Ok(None),
             },
@@ -352,9 +350,9 @@ impl Parser {
         Ok(Some((len, next)))
     }
 
-    /// A `$` line that is cut, long or wrong.
+    /// Handles a `$` line that is incomplete, long or wrong.
     #[cold]
-    fn odd_length_line(&mut self, buf: &[u8]) -> Result<Option<(usize, usize)>, ProtocolError> {
+    fn unusual_length_line(&mut self, buf: &[u8]) -> Result<Option<(usize, usize)>, ProtocolError> {
         let end = match self.line_end(buf) {
             Line::Open => return Ok(None),
             Line::TooLong => return Err(ProtocolError::TooBigBulkCount),
@@ -380,9 +378,9 @@ impl Parser {
         }
     }
 
-    /// Searches the byte that ends the line at `pos`, from where the last search
-    /// stopped. As in Redis a NUL byte hides everything after it, so a peer that
-    /// lost its place is cut off once it has sent a line's worth.
+    /// Searches for the byte that ends the line at `pos`, from where the last search stopped.
+    /// As in Redis a NUL byte hides everything after it, so a peer that has lost the framing is
+    /// disconnected once it has sent [`MAX_LINE_LEN`] bytes.
     fn search(&mut self, buf: &[u8], stop: u8) -> Line {
         let rest = buf.get(self.scanned..).unwrap_or_default();
         let (at, found) = match memchr2(stop, 0, rest) {
@@ -461,9 +459,9 @@ impl Parser {
     }
 }
 
-/// The quick way for nearly every count: one to nine digits without a leading
-/// zero, CR, and one more byte. Returns the number and the position after that
-/// byte; anything else goes the long way.
+/// The fast path for nearly every count: one to nine digits without a leading zero, CR, and one
+/// more byte. Returns the number and the position after that byte; `None`: use the general
+/// path.
 #[inline]
 fn short_number(buf: &[u8], at: usize) -> Option<(usize, usize)> {
     let line = buf.get(at..)?;
@@ -484,9 +482,9 @@ fn short_number(buf: &[u8], at: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// A quick look at the request at the front of `buf`: its second argument, which
-/// most often is a key, and the length of the request. Nothing if it has no second
-/// one, is not whole or in any way unusual.
+/// Looks ahead at the request at the front of `buf`. Returns its second argument, which most
+/// often is a key, and the length of the request. `None` if it has no second argument, is
+/// incomplete or unusual.
 pub fn glance(buf: &[u8]) -> Option<(&[u8], usize)> {
     let argument = |at: usize| {
         let (len, start) = short_number(buf, (buf.get(at) == Some(&b'$')).then_some(at + 1)?)?;
@@ -502,18 +500,18 @@ pub fn glance(buf: &[u8]) -> Option<(&[u8], usize)> {
     (end + 2 <= buf.len()).then_some((key, end + 2))
 }
 
-/// What may stand between the words of an inline request (C's `isspace`).
+/// Whether C's `isspace` holds: the separators of an inline request.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
 }
 
-/// What ends an unquoted word; fewer bytes than [`is_space`], as in Redis.
+/// Whether the byte ends an unquoted word. Fewer bytes do than in [`is_space`], as in Redis.
 fn ends_word(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// Appends the word at the start of `text` to `out`, quotes and escapes
-/// resolved, and returns what follows it.
+/// Appends the word at the start of `text` to `out`, without quotes and escapes, and returns
+/// the rest.
 fn unescape_word<'a>(mut text: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
     while let Some((first, tail)) = text.split_first() {
         text = match *first {
@@ -538,7 +536,8 @@ fn unescape_word<'a>(mut text: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8], 
     Ok(text)
 }
 
-/// Reads to the closing double quote; `\n \r \t \b \a`, `\xHH` and escaped bytes.
+/// Reads up to the closing double quote. Escapes are `\n \r \t \b \a`, `\xHH` and escaped
+/// bytes.
 fn unescape_double<'a>(mut text: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
     loop {
         let (byte, tail) = match text {
@@ -567,7 +566,7 @@ fn unescape_double<'a>(mut text: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8]
     }
 }
 
-/// Reads to the closing single quote; only `\'` is an escape.
+/// Reads up to the closing single quote; only `\'` is an escape.
 fn unescape_single<'a>(mut text: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
     loop {
         let (byte, tail) = match text {

@@ -1,23 +1,23 @@
-//! Room for long replies. A reply counts as its client's memory only when it is whole;
-//! until then the thread that makes it has to ask for what is more than a little, so
-//! that however many threads make replies, all of them together stay within bounds.
+//! Memory for long replies. A reply is counted as its client's memory only when it is complete.
+//! Until then the thread that writes it borrows memory beyond a small amount, so that all
+//! unfinished replies together stay within bounds.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Bytes that a reply may have without asking, where it soon counts as its client's.
+/// Bytes that a reply may have without borrowing, if it soon counts as its client's.
 pub const FREE_BYTES: usize = 2 << 20;
 
-/// What knows how much memory replies may take.
+/// Decides how much memory replies may take.
 pub trait Lender: Send + Sync {
-    /// How many bytes more a reply may have: `most`, or else `least`.
+    /// Lends `most` bytes, or else `least`; `None`: not even that.
     fn lend(&self, least: usize, most: usize) -> Option<usize>;
 
-    /// So many are free again, or count as their client's.
+    /// Returns borrowed bytes: they are free again, or count as the client's.
     fn take_back(&self, bytes: usize);
 }
 
-/// What was lent for a reply.
+/// Memory that is lent for a reply.
 pub(super) struct Room {
     lender: Arc<dyn Lender>,
     lent: usize,
@@ -28,15 +28,15 @@ impl Room {
         Room { lender, lent: 0 }
     }
 
-    /// The new limit of a reply that lacks `lack` bytes and may have `limit` yet: twice
-    /// as many, as buffers grow, or as many as it needs.
+    /// Borrows for a reply that lacks `lack` bytes beyond `limit`; returns its new limit: if
+    /// possible doubled, as buffers grow, otherwise as much as it needs.
     pub(super) fn extend(&mut self, limit: usize, lack: usize) -> Option<usize> {
         let more = self.lender.lend(lack, lack.max(limit))?;
         self.lent += more;
         Some(limit.saturating_add(more))
     }
 
-    /// Has what was lent to another one, too.
+    /// Takes over what was lent for another reply.
     pub(super) fn join(&mut self, mut other: Room) {
         self.lent += std::mem::take(&mut other.lent);
     }

@@ -1,34 +1,33 @@
-//! Reply writer: appends replies in the connection's protocol version to one
-//! growing buffer.
+//! Reply writer: appends replies, in the connection's protocol version, to one buffer.
 //!
-//! Invariants: append-only but for [`Reply::truncate`] and the headers of
-//! replies whose length is known last. Handlers never look at the protocol
-//! version for a type that has a method here.
+//! The buffer is append-only except for [`Reply::truncate`], [`Reply::insert`] and the headers
+//! of replies whose length is known last. Handlers do not check the protocol version for a type
+//! that has a method here.
 
 use super::encode;
 use super::room::{Lender, Room};
 use crate::base::num::format_f64;
 use std::sync::Arc;
 
-/// Bytes of replies, and the protocol version they are written in.
+/// A buffer of replies, and the protocol version in which they are written.
 #[derive(Debug, Default)]
 pub struct Reply {
     /// The encoded replies.
     pub buf: Vec<u8>,
     /// Whether the connection speaks RESP3; otherwise RESP2.
     pub resp3: bool,
-    /// How long the buffer may get, about; 0 is no limit. Elements beyond that are
-    /// left out, and whoever owns the buffer must not send the reply.
+    /// Approximate limit of the buffer, in bytes; 0 means none. Elements beyond it are left
+    /// out, and the owner of the buffer must not send the reply then.
     pub limit: usize,
-    /// Whether anything was left out.
+    /// Whether an element was left out.
     pub overflowed: bool,
-    /// How many bytes the first thing has that was left out.
+    /// Bytes of the first element that was left out.
     pub left_out: usize,
-    /// What the limit grows by.
+    /// The memory by which the limit can grow.
     room: Option<Room>,
 }
 
-/// The place where a header of a reply of yet unknown length belongs.
+/// The position of a header that is written last.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "the header must be written with end_array, end_map or end_set"]
 pub struct Mark(usize);
@@ -42,8 +41,8 @@ impl Reply {
         }
     }
 
-    /// What is written from here on is bounded: by `free` bytes ([`super::FREE_BYTES`] where
-    /// the reply soon counts as memory of its client), and beyond that by what `lender` lends.
+    /// Bounds what is written from here on: by `free` bytes ([`super::FREE_BYTES`] if the reply
+    /// soon counts as its client's memory), and beyond that by what `lender` lends.
     pub fn bound<L: Lender + 'static>(&mut self, lender: &Arc<L>, free: usize) {
         self.give_back();
         self.room
@@ -51,14 +50,14 @@ impl Reply {
         self.limit = (self.buf.len() + free).max(1);
     }
 
-    /// What was written counts as memory elsewhere, or nowhere any more.
+    /// Returns the borrowed memory: the replies are counted elsewhere, or are gone.
     pub fn give_back(&mut self) {
         if let Some(room) = &mut self.room {
             room.give_back();
         }
     }
 
-    /// Whether what was lent for it does not count elsewhere yet.
+    /// Whether it holds borrowed memory.
     pub fn has_borrowed(&self) -> bool {
         self.room.as_ref().is_some_and(Room::has_borrowed)
     }
@@ -74,7 +73,7 @@ impl Reply {
         self.simple_bytes(text.as_bytes());
     }
 
-    /// As [`Reply::simple`], for what need not be text.
+    /// As [`Reply::simple`], for bytes that need not be UTF-8.
     pub fn simple_bytes(&mut self, text: &[u8]) {
         self.buf.push(b'+');
         self.line(text);
@@ -88,7 +87,7 @@ impl Reply {
         self.line(text.as_bytes());
     }
 
-    /// As [`Reply::error`], for texts that quote a client's bytes as they came.
+    /// As [`Reply::error`], for texts that quote bytes of a client.
     #[cold]
     pub fn error_bytes(&mut self, text: &[u8]) {
         self.buf.push(b'-');
@@ -124,7 +123,7 @@ impl Reply {
     /// A bulk string of `len` bytes, which `append` appends to the buffer.
     ///
     /// # Errors
-    /// What `append` reports.
+    /// Those of `append`.
     pub fn bulk_with<E>(
         &mut self,
         len: usize,
@@ -133,8 +132,8 @@ impl Reply {
         if !self.has_room(len) {
             return Ok(());
         }
-        // With room for what stands around it: otherwise the last two bytes would
-        // double the buffer. Where there is no such room `append` will say so.
+        // Includes head and CRLF: otherwise the last two bytes would double the buffer. If
+        // memory is lacking, `append` reports that.
         let _ = self.buf.try_reserve(len.saturating_add(32));
         self.header(b'$', len);
         append(&mut self.buf)?;
@@ -142,7 +141,7 @@ impl Reply {
         Ok(())
     }
 
-    /// Whether so many bytes more are within the limit; otherwise they are left out.
+    /// Whether `bytes` more are within the limit; otherwise the element is left out.
     #[inline]
     fn has_room(&mut self, bytes: usize) -> bool {
         let wanted = self.buf.len().saturating_add(bytes);
@@ -257,7 +256,7 @@ impl Reply {
         self.buf.extend_from_slice(encoded);
     }
 
-    /// Appends another one, with the room that it was lent.
+    /// Appends another buffer, including its borrowed memory.
     pub fn append(&mut self, other: Reply) {
         match self.buf.is_empty() {
             true => self.buf = other.buf,
@@ -270,8 +269,7 @@ impl Reply {
         }
     }
 
-    /// Puts bytes that are already encoded in front of what was written since the
-    /// first `at` bytes.
+    /// Inserts encoded bytes at offset `at`.
     pub fn insert(&mut self, at: usize, encoded: &[u8]) {
         let at = at.min(self.buf.len());
         self.buf.splice(at..at, encoded.iter().copied());
@@ -294,8 +292,8 @@ impl Reply {
         self.buf.truncate(len);
     }
 
-    /// Starts a reply whose length is known at its end. Marks may nest; the
-    /// inner one ends first. Costs one move of the elements' bytes.
+    /// Starts a reply whose length is known at its end. Marks may nest; the inner one ends
+    /// first. Ending moves the bytes of the elements once.
     pub fn begin(&mut self) -> Mark {
         Mark(self.buf.len())
     }

@@ -1,4 +1,4 @@
-//! What signals ask for, as flags that the main thread looks at when it wakes.
+//! Signals, as flags that the main thread checks when it wakes.
 
 use crate::state::Shutdown;
 use crate::state::config::Config;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
 
-/// The signals that have arrived and wait to be seen to.
+/// Signals that have arrived and are not handled yet.
 pub(super) struct Signals {
     /// SIGINT or SIGTERM.
     stop: Arc<AtomicBool>,
@@ -19,8 +19,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Looks for them from now on. A second one that stops the server ends the process at
-    /// once.
+    /// Installs the handlers. A second SIGINT or SIGTERM ends the process at once.
     pub(super) fn watch(waker: &Arc<Waker>) -> io::Result<Signals> {
         let flag = || Arc::new(AtomicBool::new(false));
         let (stop, interrupt, hang_up) = (flag(), flag(), flag());
@@ -50,7 +49,7 @@ impl Signals {
         })
     }
 
-    /// How the server is to stop, if a signal says that it shall.
+    /// The shutdown that a signal asks for, if any.
     pub(super) fn stop_wanted(&self, config: &Config) -> Option<Shutdown> {
         if !self.stop.load(Ordering::Acquire) {
             return None;
@@ -65,13 +64,13 @@ impl Signals {
         })
     }
 
-    /// The stop was taken back.
+    /// Clears a stop that was cancelled.
     pub(super) fn forget_stop(&self) {
         self.interrupt.store(false, Ordering::Release);
         self.stop.store(false, Ordering::Release);
     }
 
-    /// Whether a SIGHUP came since this was asked last.
+    /// Whether a SIGHUP has arrived since the last call.
     pub(super) fn take_hang_up(&self) -> bool {
         self.hang_up.swap(false, Ordering::AcqRel)
     }

@@ -1,19 +1,20 @@
-//! When and how often keys were used lately, for OBJECT IDLETIME and FREQ.
+//! Times and frequencies of accesses to keys, for OBJECT IDLETIME and FREQ.
 //!
-//! Nothing about accesses goes to disk, and memory is bounded: a table of fixed
-//! size remembers the keys used last, some hundred thousand. Of a key that it
-//! does not know it can say since when it was not used at the least: since the
-//! server started, or since the oldest key that stands where this one would.
+//! Accesses are not stored on disk, and memory is bounded: a table of fixed size remembers the
+//! most recently used keys, some hundred thousand. For other keys it yields a lower bound of
+//! the idle time: the time since the start of the server, or since the oldest access in the
+//! key's set.
 
+use crate::base::time::UnixMs;
 use crate::sys::huge_pages::HugeVec;
 use crate::sys::prefetch;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Keys that share a place in the table: one cache line.
+/// Keys per set of the table: one cache line.
 const WAYS: usize = 8;
-/// Places; a power of two.
+/// Number of sets; a power of two.
 const SETS: usize = 1 << 14;
-/// Frequency of a key used for the first time.
+/// Initial frequency of a key.
 const FREQUENCY_FIRST: u8 = 5;
 
 #[repr(align(64))]
@@ -42,12 +43,12 @@ impl Slot {
     }
 }
 
-/// How frequencies rise and fall (`lfu-log-factor`, `lfu-decay-time`).
+/// Parameters of frequencies (`lfu-log-factor`, `lfu-decay-time`).
 #[derive(Debug, Clone, Copy)]
 pub struct Lfu {
-    /// The larger, the more accesses a step up takes.
+    /// The larger, the more accesses an increment takes.
     pub log_factor: u32,
-    /// Minutes without access for a step down; 0 for never.
+    /// Minutes without access per decrement; 0: none.
     pub decay_min: u32,
 }
 
@@ -59,7 +60,7 @@ impl Lfu {
         slot.frequency().saturating_sub(steps)
     }
 
-    /// Frequencies stand for the logarithm of the number of accesses.
+    /// The frequency approximates the logarithm of the number of accesses, as in Redis.
     fn risen(self, frequency: u8) -> u8 {
         let base = f64::from(frequency.saturating_sub(FREQUENCY_FIRST));
         let chance = 1.0 / (base * f64::from(self.log_factor) + 1.0);
@@ -67,7 +68,7 @@ impl Lfu {
     }
 }
 
-/// When and how often keys were used, by the hashes of their names.
+/// Times and frequencies of accesses to keys, by the hashes of their names.
 #[derive(Debug)]
 pub struct Accesses {
     sets: HugeVec<Set>,
@@ -76,20 +77,20 @@ pub struct Accesses {
 
 impl Accesses {
     /// An empty table of a server that starts now.
-    pub fn new(now_ms: u64) -> Accesses {
+    pub fn new(now_ms: UnixMs) -> Accesses {
         Accesses {
             sets: (0..SETS).map(|_| Set::default()).collect(),
             started_s: seconds(now_ms),
         }
     }
 
-    /// Has the processor fetch what [`Accesses::touch`] will need.
+    /// Prefetches what [`Accesses::touch`] will access.
     pub fn prefetch(&self, hash: u64) {
         prefetch::to_write(self.place(hash).0);
     }
 
-    /// Notes that the key with this hash is used now; its frequency only with `lfu`.
-    pub fn touch(&self, hash: u64, now_ms: u64, lfu: Option<Lfu>) {
+    /// Records an access to the key with this hash; counts its frequency only with `lfu`.
+    pub fn touch(&self, hash: u64, now_ms: UnixMs, lfu: Option<Lfu>) {
         let (set, tag) = self.place(hash);
         let now_s = seconds(now_ms);
         let mut oldest = (u32::MAX, &set.0[0]);
@@ -114,10 +115,10 @@ impl Accesses {
         oldest.1.store(slot.0, Ordering::Relaxed);
     }
 
-    /// Notes when the key with this hash was used last, or how often, as another
-    /// server remembers it; what is not given stays as it is.
-    pub fn remember(&self, hash: u64, now_ms: u64, idle_s: Option<u64>, frequency: Option<u8>) {
-        // There is a slot from here on, and it was used just now.
+    /// Sets the idle time or the frequency of a key, as another server reports them. `None`
+    /// leaves a value as it is.
+    pub fn remember(&self, hash: u64, now_ms: UnixMs, idle_s: Option<u64>, frequency: Option<u8>) {
+        // Ensures that there is a slot.
         self.touch(hash, now_ms, None);
         let (set, tag) = self.place(hash);
         let now_s = seconds(now_ms);
@@ -135,9 +136,8 @@ impl Accesses {
         }
     }
 
-    /// Seconds since the key was used; of a key unknown here: that it was not
-    /// used for at least.
-    pub fn idle_s(&self, hash: u64, now_ms: u64) -> u64 {
+    /// Seconds since the last access; for an unknown key a lower bound.
+    pub fn idle_s(&self, hash: u64, now_ms: UnixMs) -> u64 {
         let (set, tag) = self.place(hash);
         let used_s = match find(set, tag) {
             Some(slot) => slot.at_s(),
@@ -150,8 +150,8 @@ impl Accesses {
         seconds(now_ms).saturating_sub(used_s).into()
     }
 
-    /// The logarithm of how often the key was used lately, 0 to 255.
-    pub fn frequency(&self, hash: u64, now_ms: u64, lfu: Lfu) -> u8 {
+    /// The frequency of accesses, on a logarithmic scale from 0 to 255.
+    pub fn frequency(&self, hash: u64, now_ms: UnixMs, lfu: Lfu) -> u8 {
         let (set, tag) = self.place(hash);
         find(set, tag).map_or(0, |slot| lfu.decayed(slot, seconds(now_ms)))
     }
@@ -166,15 +166,15 @@ fn find(set: &Set, tag: u64) -> Option<Slot> {
     slots.find(|slot| slot.0 != 0 && slot.tag() == tag)
 }
 
-fn seconds(ms: u64) -> u32 {
-    u32::try_from(ms / 1000).unwrap_or(u32::MAX)
+fn seconds(time: UnixMs) -> u32 {
+    u32::try_from(time.0 / 1000).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const START_MS: u64 = 1_800_000_000_000;
+    const START_MS: UnixMs = UnixMs(1_800_000_000_000);
 
     #[test]
     fn a_key_is_idle_since_it_was_used() {
@@ -194,7 +194,7 @@ mod tests {
         }
         let now_ms = START_MS + 100_000;
         assert_eq!(accesses.idle_s(key(1), now_ms), 99);
-        // Key 0 gave way; what is known is that it is as old as the oldest here.
+        // Key 0 was replaced. It is at least as old as the oldest key of its set.
         assert_eq!(accesses.idle_s(key(0), now_ms), 99);
     }
 
@@ -210,7 +210,7 @@ mod tests {
         accesses.remember(7, START_MS, None, Some(100));
         assert_eq!(accesses.frequency(7, START_MS, lfu), 100);
         accesses.remember(8, START_MS, Some(u64::MAX), None);
-        assert_eq!(accesses.idle_s(8, START_MS), START_MS / 1_000 - 1);
+        assert_eq!(accesses.idle_s(8, START_MS), START_MS.0 / 1_000 - 1);
     }
 
     #[test]

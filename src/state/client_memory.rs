@@ -1,18 +1,18 @@
-//! How much memory clients take, kept as it changes.
+//! The memory of clients, updated as it changes.
 //!
-//! Two sums: what clients hold (buffers of requests and replies, queued commands), and
-//! what is lent to requests that are under way. Whoever is about to take much asks
-//! first ([`ClientMemory::try_lend`]), so that many threads together stay below one limit.
-//! Long requests are served in the order in which they came: what is free is kept for the
-//! first one until that is enough for it.
+//! There are two sums: what clients hold (buffers of requests and replies, queued commands),
+//! and what is lent to unfinished requests. A thread that is about to use much memory borrows
+//! it first ([`ClientMemory::try_lend`]), so that all threads together stay below one limit.
+//! Long requests are served first come, first served: free memory is kept for the first one
+//! until it suffices.
 
 use super::client_id::ClientId;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Changes of what a client holds that are smaller are not noted: many requests change it
-/// a little, and the sum is written by all threads.
+/// Smaller changes of a client's memory are not recorded: they are frequent, and all threads
+/// write the sum.
 const STEP_BYTES: u64 = 8 << 10;
 
 /// The sums, in bytes.
@@ -22,29 +22,29 @@ pub struct ClientMemory {
     lent: AtomicU64,
     /// Clients whose requests wait for memory.
     waiting: AtomicUsize,
-    /// Those of them whose long requests do, in the order in which they came; how many.
+    /// Clients whose long requests wait, first come first; and their number.
     queue: Mutex<VecDeque<ClientId>>,
     queued: AtomicUsize,
 }
 
 impl ClientMemory {
-    /// What clients hold and what is lent.
+    /// Memory held and lent, in bytes.
     pub fn taken(&self) -> u64 {
         let (held, lent) = (&self.held, &self.lent);
         held.load(Ordering::Relaxed) + lent.load(Ordering::Relaxed)
     }
 
-    /// What is lent.
+    /// Memory lent, in bytes.
     pub fn lent(&self) -> u64 {
         self.lent.load(Ordering::Relaxed)
     }
 
-    /// A client's requests wait for memory.
+    /// Counts a client whose requests wait for memory.
     pub fn begin_wait(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// They do no longer, or it is closed.
+    /// Ends the count of [`ClientMemory::begin_wait`].
     pub fn end_wait(&self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -54,8 +54,7 @@ impl ClientMemory {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether memory that is free may be lent to this client's long request: others that
-    /// came before wait for more.
+    /// Whether free memory may be lent to this client's long request: no earlier one waits.
     pub fn is_turn_of(&self, client: ClientId) -> bool {
         self.queued.load(Ordering::Relaxed) == 0
             || self
@@ -76,7 +75,7 @@ impl ClientMemory {
                 .any(|queued| *queued == client)
     }
 
-    /// A client's long request waits for memory from now on, if it did not before.
+    /// Appends a client with a long request to the queue, unless it is in it.
     pub fn queue_up(&self, client: ClientId) {
         let mut queue = self.queue.lock();
         if !queue.contains(&client) {
@@ -85,7 +84,7 @@ impl ClientMemory {
         self.queued.store(queue.len(), Ordering::Relaxed);
     }
 
-    /// It has memory now, or waits for none any more.
+    /// Removes a client from the queue.
     pub fn leave_queue(&self, client: ClientId) {
         if self.queued.load(Ordering::Relaxed) > 0 {
             let mut queue = self.queue.lock();
@@ -94,7 +93,7 @@ impl ClientMemory {
         }
     }
 
-    /// Lends `bytes`, unless more than `limit` would be taken then.
+    /// Lends `bytes`, unless the sums would exceed `limit`.
     pub fn try_lend(&self, limit: u64, bytes: u64) -> bool {
         let left = limit.saturating_sub(self.held.load(Ordering::Relaxed));
         let lend = |lent: u64| lent.checked_add(bytes).filter(|lent| *lent <= left);
@@ -102,24 +101,24 @@ impl ClientMemory {
         self.lent.fetch_update(relaxed, relaxed, lend).is_ok()
     }
 
-    /// `bytes` that were lent are free again, or count as held.
+    /// Returns `bytes` that were lent: they are free again, or counted as held.
     pub fn take_back(&self, bytes: u64) {
         self.lent.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
-/// What one client holds as the sum has it. The client's thread changes it; whoever
-/// has the client closed ends it.
+/// The share of one client in the sum of memory held. The client's thread changes it; the
+/// thread that evicts the client ends it.
 #[derive(Debug, Default)]
 pub struct Account {
     held: AtomicU64,
 }
 
-/// Of an account that has ended.
+/// The value of an account that has ended.
 const ENDED: u64 = u64::MAX;
 
 impl ClientMemory {
-    /// A client holds so many bytes now.
+    /// Records that a client holds so many bytes now.
     #[inline]
     pub fn set(&self, account: &Account, bytes: usize) {
         let (before, bytes) = (account.held.load(Ordering::Relaxed), bytes as u64);
@@ -130,7 +129,7 @@ impl ClientMemory {
 
     fn change(&self, account: &Account, before: u64, bytes: u64) {
         let relaxed = Ordering::Relaxed;
-        // The sum is never less than what the accounts have.
+        // Adds before it subtracts, so that the sum is never too small.
         let more = bytes.saturating_sub(before);
         self.held.fetch_add(more, relaxed);
         let changed = account
@@ -138,13 +137,13 @@ impl ClientMemory {
             .compare_exchange(before, bytes, relaxed, relaxed);
         let less = match changed {
             Ok(_) => before.saturating_sub(bytes),
-            // It has ended.
+            // The account has ended.
             Err(_) => more,
         };
         self.held.fetch_sub(less, relaxed);
     }
 
-    /// A client is closed, or will be in a moment: from now on it holds nothing.
+    /// Ends the account of a client that is closed, or about to be.
     pub fn end(&self, account: &Account) {
         let before = account.held.swap(ENDED, Ordering::Relaxed);
         if before != ENDED {
@@ -177,7 +176,7 @@ mod tests {
         );
     }
 
-    /// The sum went below zero for a moment.
+    /// The sum used to be negative for a moment.
     #[test]
     fn an_account_may_end_while_it_grows() {
         let memory = ClientMemory::default();
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_first_is_served_first() {
+    fn clients_are_served_in_order() {
         let memory = ClientMemory::default();
         let [first, second] = [ClientId(1), ClientId(2)];
         assert!(memory.is_turn_of(second));

@@ -1,23 +1,24 @@
-//! All connected clients, as threads other than their own may see them.
+//! All connected clients, as other threads than their own see them.
 
 use super::client_id::ClientId;
 use super::client_memory::Account;
+use crate::base::time::{AtomicUnixMs, UnixMs};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 bitflags::bitflags! {
-    /// What CLIENT LIST shows as flags, and CLIENT KILL TYPE looks at.
+    /// The flags that CLIENT LIST shows and CLIENT KILL TYPE selects by.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct ClientFlags: u32 {
-        /// Watches all commands.
+        /// Receives all commands (MONITOR).
         const MONITOR = 1;
         /// Closes once its output is written.
         const CLOSE_AFTER_REPLY = 1 << 1;
-        /// Came by the Unix socket.
+        /// Connected by the Unix socket.
         const UNIX_SOCKET = 1 << 2;
-        /// Is spared when clients must go for memory.
+        /// Is not evicted for memory.
         const NO_EVICT = 1 << 3;
         /// Does not change access times.
         const NO_TOUCH = 1 << 4;
@@ -29,17 +30,17 @@ bitflags::bitflags! {
         const PUBSUB = 1 << 7;
         /// Is a replica.
         const REPLICA = 1 << 8;
-        /// Is our master.
+        /// Is the master of this server.
         const MASTER = 1 << 9;
-        /// Is told when what it has read changes.
+        /// Gets invalidations of keys that it has read.
         const TRACKING = 1 << 16;
-        /// Is told of all keys with some prefixes instead.
+        /// Gets invalidations of all keys with some prefixes instead.
         const TRACKING_BCAST = 1 << 17;
-        /// Is not told of what it changes itself.
+        /// Gets no invalidations of its own changes.
         const TRACKING_NOLOOP = 1 << 18;
-        /// The client that should be told in its place is gone.
+        /// The client to which its invalidations are redirected is gone.
         const TRACKING_BROKEN = 1 << 19;
-        /// All that goes with [`ClientFlags::TRACKING`].
+        /// The options of [`ClientFlags::TRACKING`].
         const TRACKING_OPTIONS = Self::TRACKING_BCAST.bits()
             | Self::TRACKING_NOLOOP.bits()
             | Self::TRACKING_BROKEN.bits();
@@ -55,27 +56,27 @@ pub struct ClientNames {
     pub lib_name: Vec<u8>,
     /// CLIENT SETINFO LIB-VER.
     pub lib_ver: Vec<u8>,
-    /// The user it is authenticated as.
+    /// The authenticated user.
     pub user: String,
 }
 
-/// One client. Its own thread writes the numbers, others read them.
+/// One client. Its own thread writes the fields, others read them.
 #[derive(Debug)]
 pub struct ClientInfo {
     /// Its number.
     pub id: ClientId,
     /// Peer, as `ip:port` or the socket's path with `:0`.
     pub addr: String,
-    /// Our side.
+    /// Local address.
     pub laddr: String,
     /// File descriptor.
     pub fd: AtomicI32,
     /// The IO thread that owns it.
     pub thread: usize,
     /// When it connected, Unix ms.
-    pub created_ms: u64,
-    /// When it last sent something or took a reply, Unix ms.
-    pub active_ms: AtomicU64,
+    pub created_ms: UnixMs,
+    /// When it last sent a request or read a reply, Unix ms.
+    pub active_ms: AtomicUnixMs,
     /// Selected DB.
     pub db: AtomicU32,
     /// See [`ClientFlags`].
@@ -90,33 +91,33 @@ pub struct ClientInfo {
     pub output_bytes: AtomicUsize,
     /// Capacity of the output buffer.
     pub output_capacity: AtomicUsize,
-    /// The client that is told in its place when a key changes; 0: itself.
+    /// The client that gets its invalidations; 0: itself.
     pub redirect: AtomicU64,
     /// How many channels, patterns and shard channels it is subscribed to.
     pub subscriptions: [AtomicU32; 3],
-    /// Memory of the arguments of the command that runs, or has come in part.
+    /// Memory of the arguments of the running or incomplete command.
     pub argv_bytes: AtomicUsize,
     /// Commands queued since MULTI; -1 outside.
     pub multi_commands: AtomicI32,
     /// Memory of those commands.
     pub multi_bytes: AtomicUsize,
-    /// Its part of what all clients hold.
+    /// Its share of the memory of all clients.
     pub account: Account,
-    /// Keys it watches.
+    /// Number of watched keys.
     pub watched_keys: AtomicUsize,
     /// Registry index of the last command; `u32::MAX`: none yet.
     pub last_command: AtomicU32,
-    /// Set by CLIENT KILL and read by the owner.
+    /// Set by CLIENT KILL and read by the thread that owns the client.
     pub kill: AtomicBool,
     /// Names.
     pub names: Mutex<ClientNames>,
 }
 
-/// What a connection costs before it has buffered anything, in bytes.
+/// Memory of a connection without buffers, in bytes.
 const CLIENT_BASE_BYTES: usize = 2048;
 
 impl ClientInfo {
-    /// Memory that it takes.
+    /// Memory of the client, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let load = |n: &AtomicUsize| n.load(Ordering::Relaxed);
         let query = load(&self.query_bytes).max(load(&self.query_capacity));
@@ -124,14 +125,14 @@ impl ClientInfo {
         CLIENT_BASE_BYTES + query + output + load(&self.argv_bytes) + load(&self.multi_bytes)
     }
 
-    /// A client that just connected.
+    /// A newly connected client.
     pub fn new(
         id: ClientId,
         addr: String,
         laddr: String,
         fd: i32,
         thread: usize,
-        now_ms: u64,
+        now_ms: UnixMs,
         flags: ClientFlags,
     ) -> ClientInfo {
         ClientInfo {
@@ -141,7 +142,7 @@ impl ClientInfo {
             fd: AtomicI32::new(fd),
             thread,
             created_ms: now_ms,
-            active_ms: AtomicU64::new(now_ms),
+            active_ms: AtomicUnixMs::new(now_ms),
             db: AtomicU32::new(0),
             flags: AtomicU32::new(flags.bits()),
             resp: AtomicU32::new(2),
@@ -209,7 +210,7 @@ impl Clients {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Removes a client; it may be gone already.
+    /// Removes a client. Returns whether it was there.
     pub fn remove(&self, id: ClientId) -> bool {
         let removed = self.by_id.write().remove(&id);
         if let Some(client) = &removed {
@@ -219,12 +220,12 @@ impl Clients {
         removed.is_some()
     }
 
-    /// How many there are.
+    /// The number of clients.
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether there are none.
+    /// Whether there are no clients.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -239,12 +240,12 @@ impl Clients {
         self.by_id.read().values().cloned().collect()
     }
 
-    /// How many clients watch all commands; looked at for every command.
+    /// The number of MONITOR clients; read for every command.
     pub fn monitors(&self) -> usize {
         self.monitors.load(Ordering::Relaxed)
     }
 
-    /// Makes a client watch all commands, or not any more.
+    /// Makes a client a MONITOR client, or ends that.
     pub fn set_monitor(&self, client: &ClientInfo, on: bool) {
         if client.set_flag(ClientFlags::MONITOR, on) == on {
             return;

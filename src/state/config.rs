@@ -1,17 +1,15 @@
-//! The configuration: parameters, the files and flags that set them, and the
-//! way in which all threads see one.
+//! The configuration: parameters, the files and flags that set them, and how threads share it.
 //!
-//! - `params` holds the one table of parameters; everything else reads it. Its `table`
-//!   says what a row is.
-//! - `value`, `types` and `events` say what values are.
+//! - `params` holds the one table of parameters; everything else is derived from it. Its `table`
+//!   defines the rows.
+//! - `value`, `types` and `events` define the values.
 //! - `lex` splits lines into words, `file` reads files, `args` the command line.
 //! - `rewrite` writes a file back; `docs` writes `--help` and the manual's table.
 //! - `shared` hands the configuration to the threads; `memory` is the budget.
 //!
-//! Invariants: a `Config` holds only values within their bounds, whoever set
-//! them; a change is made on a copy and seen whole or not at all; the text of
-//! every value reads back as that value. What a changed value means to a thread
-//! is that thread's matter: nothing here acts on one.
+//! Invariants: a `Config` holds only values within their bounds, whatever their source. A
+//! change is made on a copy and becomes visible as a whole or not at all. The text of every
+//! value reads back as that value. Threads apply changed values themselves: nothing here does.
 
 mod args;
 mod docs;
@@ -50,45 +48,45 @@ pub use types::{
 };
 pub use value::{Source, ValueError};
 
-/// Why CONFIG SET changed nothing; the text is the error reply's.
+/// Why CONFIG SET changed nothing; the text is that of the error reply.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SetError {
-    /// No parameter of this name.
+    /// There is no parameter of this name.
     #[error("ERR Unknown option or number of arguments for CONFIG SET - '{0}'")]
     Unknown(String),
-    /// A parameter of this name, but not this value, or not now.
+    /// The parameter does not accept the value, or cannot be changed now.
     #[error("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}")]
     Refused {
-        /// The parameter as the client called it.
+        /// The parameter's name in the request.
         name: String,
-        /// Why.
+        /// The reason.
         reason: Refusal,
     },
 }
 
-/// What a parameter says to CONFIG SET.
+/// Why CONFIG SET cannot change a parameter.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// It takes effect at the start only.
+    /// It takes effect only at the start.
     #[error("can't set immutable config")]
     Immutable,
-    /// It is protected, and the client is not among those who may change it.
+    /// It is protected, and the client may not change protected parameters.
     #[error("can't set protected config")]
     Protected,
-    /// It was given twice in one call.
+    /// It occurs twice in one command.
     #[error("duplicate parameter")]
     Duplicate,
-    /// It does not take the value.
+    /// It does not accept the value.
     #[error(transparent)]
     Value(#[from] ValueError),
 }
 
-/// A client's name for a parameter, fit for one line of an error reply.
+/// A parameter's name in a request, without line breaks, for an error reply.
 fn one_line(name: &[u8]) -> String {
     String::from_utf8_lossy(name).replace(['\r', '\n'], " ")
 }
 
-/// The words of a directive's only argument, as CONFIG SET gives it.
+/// The words of a directive's argument in CONFIG SET.
 fn split_value(kind: &ParamKind, value: &[u8]) -> Vec<Vec<u8>> {
     if !kind.takes_many() {
         vec![value.to_vec()]
@@ -100,9 +98,9 @@ fn split_value(kind: &ParamKind, value: &[u8]) -> Vec<Vec<u8>> {
 }
 
 impl Config {
-    /// CONFIG GET: names and values of the parameters that match any pattern,
-    /// each once, in the table's order; a name without wildcards comes back as
-    /// it was asked for. Aliases count as parameters of their own.
+    /// CONFIG GET: names and values of the parameters that match any pattern, each once, in the
+    /// table's order. A name without wildcards is returned as it was requested. Aliases count
+    /// as parameters of their own.
     pub fn get<P: AsRef<[u8]>>(&self, patterns: &[P]) -> Vec<(String, Vec<u8>)> {
         let (globs, names): (Vec<&[u8]>, Vec<&[u8]>) = patterns
             .iter()
@@ -130,9 +128,8 @@ impl Config {
         out
     }
 
-    /// CONFIG SET: a copy with all of `pairs` (name, value) changed, or the first
-    /// reason why not. `local` says whether the client is on this machine, for
-    /// `enable-protected-configs`.
+    /// CONFIG SET: a copy with all of `pairs` (name, value) changed, or the first error.
+    /// `local` says whether the client is on this machine, for `enable-protected-configs`.
     pub fn set_many<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         pairs: &[(N, V)],
@@ -148,15 +145,15 @@ impl Config {
             let (known_as, param) = Param::find_named(name)
                 .filter(|(_, param)| !param.has(Flag::FileOnly))
                 .ok_or_else(|| SetError::Unknown(one_line(name)))?;
-            // Saying again what holds anyway is no change: so a whole CONFIG GET can
-            // be given back.
+            // Setting the present value is allowed, so that the result of CONFIG GET can be set
+            // again.
             if param.has(Flag::Start) && param.text(self) != value.as_ref() {
                 return Err(refused(Refusal::Immutable));
             }
             if param.has(Flag::Guarded) && !self.enable_protected_configs.allows(local) {
                 return Err(refused(Refusal::Protected));
             }
-            // A parameter and its alias may stand together; the later one wins.
+            // A parameter and its alias may both occur; the later one wins.
             if chosen.iter().any(|(earlier, _)| *earlier == known_as) {
                 return Err(refused(Refusal::Duplicate));
             }
@@ -178,8 +175,7 @@ impl Config {
         Ok(config)
     }
 
-    /// The names of the parameters whose values differ in `other`: what a thread
-    /// looks at to learn what it has to act on.
+    /// The names of the parameters whose values differ in `other`.
     pub fn changed(&self, other: &Config) -> Vec<&'static str> {
         PARAMS
             .iter()
@@ -188,7 +184,7 @@ impl Config {
             .collect()
     }
 
-    /// Whether the policy counts how often keys are used, and how.
+    /// The parameters of LFU counting, if the policy is an LFU one.
     pub fn lfu(&self) -> Option<super::access::Lfu> {
         let counts = matches!(
             self.maxmemory_policy,
@@ -200,8 +196,8 @@ impl Config {
         })
     }
 
-    /// Whether Redis would share small numbers: not where it notes in each value
-    /// when it was used last.
+    /// Whether Redis would share small integers: not if the policy stores access times in
+    /// values.
     pub fn shares_integers(&self) -> bool {
         let noted = matches!(
             self.maxmemory_policy,
@@ -210,7 +206,7 @@ impl Config {
         self.max_memory_bytes == 0 || !(noted || self.lfu().is_some())
     }
 
-    /// The names of parameters that were given a value but have no effect here.
+    /// The names of parameters that are set but have no effect here.
     pub fn without_effect(&self) -> Vec<&'static str> {
         let defaults = Config::default();
         let inert = PARAMS.iter().filter(|param| param.has(Flag::Inert));
@@ -220,10 +216,10 @@ impl Config {
             .collect()
     }
 
-    /// Makes `dir` if it does not exist; says whether it did.
+    /// Creates `dir` if it does not exist. Returns whether it did.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub fn make_dir(&self) -> std::io::Result<bool> {
         let is_missing = !self.dir.is_dir();
         if is_missing {
@@ -237,14 +233,14 @@ impl Config {
         self.dir.join(&self.db_name.0)
     }
 
-    /// A path of the configuration, which starts from `dir` unless it is
-    /// absolute; `None` when it is empty, which switches most things off.
+    /// A path relative to `dir`, or absolute; `None` when it is empty, which disables most
+    /// features.
     pub fn path(&self, path: &Path) -> Option<PathBuf> {
         (!path.as_os_str().is_empty()).then(|| self.dir.join(path))
     }
 
-    /// Threads that serve clients, at least one. One processor is left for what goes on
-    /// beside them: flushes, compactions, workers.
+    /// The number of IO threads, at least one. By default one processor is left for flushes,
+    /// compactions and workers.
     pub fn io_thread_count(&self) -> usize {
         match self.io_threads {
             0 => (processors() - 1).max(1),
@@ -252,7 +248,7 @@ impl Config {
         }
     }
 
-    /// Threads for requests that take long, at least one.
+    /// The number of slow-command workers, at least one.
     pub fn worker_count(&self) -> usize {
         match self.io_threads {
             0 => processors(),
@@ -260,7 +256,7 @@ impl Config {
         }
     }
 
-    /// Threads for flushes and compactions, at least one.
+    /// The number of threads for flushes and compactions, at least one.
     pub fn background_jobs(&self) -> u32 {
         match self.rocksdb_max_background_jobs {
             0 => u32::try_from(processors()).unwrap_or(2).max(2),
@@ -268,7 +264,7 @@ impl Config {
         }
     }
 
-    /// Brings values that are taken from a wider range into the one that is used.
+    /// Limits values that are accepted from a wider range than the one in use.
     fn normalise(&mut self) {
         const BACKLOG_MIN_BYTES: u64 = 16 * 1024;
         self.hz = self.hz.clamp(1, 500);

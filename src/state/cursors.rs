@@ -1,28 +1,26 @@
-//! Places at which SCAN over keys has stopped.
+//! The table of SCAN cursors.
 //!
-//! Keys stand in lexicographic order, but clients want numbers as cursors. So the
-//! server keeps a bounded table of the places (a key, or any bytes between two keys)
-//! that clients have cursors of. A cursor is a number that follows from its place, as
-//! in Redis: it may be used as often as one likes and with any options, by any client;
-//! walks over the same keys share their places.
+//! Keys are stored in lexicographic order, but clients expect numbers as cursors. So the server
+//! keeps a bounded table of places (a key, or any bytes between two keys) for which clients
+//! have cursors. A cursor is a number derived from its place: as in Redis, any client may use
+//! it any number of times and with any options. Scans of the same keys share their places.
 //!
-//! A cursor that the table does not know (too many others since, a restart) starts the
-//! walk over. A client may see keys twice then, as SCAN allows, but misses none: the
-//! numbers follow from a random key as well, so that those of before a restart mean
-//! nothing. A walk comes to its end unless more other places than the table holds are
-//! asked for between any two of its calls.
+//! An unknown cursor (evicted by many others, or from before a restart) starts the scan over. A
+//! client may then see keys twice, which SCAN permits, but misses none. The numbers are also
+//! derived from a random key, so that cursors from before a restart are unknown. A scan ends
+//! unless more other places than the table holds are requested between two of its calls.
 //!
-//! Keys may be long, so the table is bounded in bytes as well; the newest place stays
-//! whatever its length, as without it its walk could not go on.
+//! Keys may be long, so the table is bounded in bytes as well. The newest place is kept
+//! whatever its length, as its scan could not continue otherwise.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 
-/// Bytes of keys that all places may have together, but for the newest one.
+/// Bytes of the keys of all places together, except the newest one.
 const BYTES_MAX: usize = 16 << 20;
 
-/// Cursors stay below 2^53, so that clients which read them as doubles can.
+/// Cursors are smaller than 2^53, so that clients can read them as doubles.
 const CURSOR_MASK: u64 = (1 << 53) - 1;
 
 #[derive(Debug)]
@@ -42,10 +40,10 @@ struct Table {
 }
 
 impl Table {
-    /// The cursor that this key has or can have, if its hash is this.
+    /// The cursor of this key, whose hash is `hash`, or a free one for it.
     fn cursor_of(&self, key: &[u8], hash: u64) -> u64 {
         let mut cursor = hash & CURSOR_MASK;
-        // 0 means "begin" and "done".
+        // 0 is the cursor of the first call and of the end.
         let is_free = |cursor: u64| {
             let place = self.places.get(&cursor);
             cursor != 0 && place.is_none_or(|place| *place.key == *key)
@@ -56,7 +54,7 @@ impl Table {
         cursor
     }
 
-    /// The place of this cursor, which counts as used now.
+    /// The place of this cursor; marks it as used now.
     fn touch(&mut self, cursor: u64) -> Option<&Place> {
         let place = self.places.get_mut(&cursor)?;
         self.clock += 1;
@@ -75,7 +73,7 @@ impl Table {
         self.places.insert(cursor, place);
     }
 
-    /// Forgets what was used longest ago.
+    /// Removes the least recently used places.
     fn evict(&mut self, max: usize) {
         while self.places.len() > 1 && (self.places.len() > max || self.bytes > BYTES_MAX) {
             let Some((_, oldest)) = self.by_use.pop_first() else {
@@ -95,14 +93,14 @@ pub struct Cursors {
 }
 
 impl Cursors {
-    /// The place at which a call that returned `cursor` stopped: go on from it.
-    /// `None` if that is not known: start over.
+    /// The place at which a call that returned `cursor` stopped. `None`: unknown, so the scan
+    /// starts over.
     pub fn place(&self, cursor: u64) -> Option<Box<[u8]>> {
         let mut table = self.table.lock();
         table.touch(cursor).map(|place| place.key.clone())
     }
 
-    /// The cursor of a call that stopped at `key`. Keeps at most `max` places.
+    /// The cursor for a call that stopped at `key`. Keeps at most `max` places.
     pub fn remember(&self, key: &[u8], max: usize) -> u64 {
         let hash = self.hasher.hash_one(key);
         let mut table = self.table.lock();
@@ -127,15 +125,15 @@ mod tests {
         let second = cursors.remember(b"b", 2);
         assert_ne!(first, second);
         assert_eq!(cursors.place(first).as_deref(), Some(&b"a"[..]));
-        // What was used last stays.
+        // The least recently used place was evicted.
         cursors.remember(b"c", 2);
         assert_eq!(cursors.place(second), None);
         assert_eq!(cursors.place(first).as_deref(), Some(&b"a"[..]));
         assert_eq!(cursors.place(12345), None);
     }
 
-    /// Two calls with the same cursor had the same next one, wherever they stopped, and
-    /// cursors of before a restart were taken for those of others.
+    /// Two calls with the same cursor used to return the same next one, wherever they stopped,
+    /// and cursors from before a restart were taken for others.
     #[test]
     fn a_cursor_is_of_one_place_and_one_run() {
         let cursors = Cursors::default();
@@ -150,10 +148,10 @@ mod tests {
     }
 
     #[test]
-    fn equal_hashes_are_told_apart() {
+    fn equal_hashes_get_different_cursors() {
         let mut table = Table::default();
         for (key, cursor) in [(b"a", 1), (b"b", 2), (b"a", 1)] {
-            // Of these bits, the upper ones do not count; 0 is no cursor.
+            // Bits from 53 on do not count, and 0 is not a cursor.
             assert_eq!(table.cursor_of(key, 1 << 53), cursor);
             if table.touch(cursor).is_none() {
                 table.insert(cursor, key);

@@ -1,46 +1,45 @@
-//! What is on its way to clients that did not ask for it by a request: messages
-//! of channels, invalidations, what MONITOR shows.
+//! Queues of messages to clients: published messages, invalidations, MONITOR lines.
 //!
-//! Every IO thread has one queue that all threads may append to; it appends what
-//! it takes from there to its clients' output. Nothing is dropped from a queue,
-//! and nobody waits for it, so both must follow from how much is in it:
+//! Every IO thread has one queue, to which all threads may append; it moves the messages from
+//! there to its clients' output. Nothing is dropped from a queue and no thread blocks on one,
+//! so both limits depend on the bytes in the queue:
 //!
-//! - Bytes are shared by all their recipients. When more than the hard limit of
-//!   `client-output-buffer-limit pubsub` waits, whoever has more than that waiting
-//!   for itself is named to be closed, and what was only for it is let go.
-//! - A queue with more than [`BUSY_WORK`] to copy, or with half of that limit, is
-//!   busy, and clients that would add to it have to wait: so a subscriber that reads as
-//!   fast as it can is not overrun by a publisher that is faster than the thread
-//!   between them. Unless the thread takes nothing for [`STUCK_MS`]: it may be
-//!   inside a long command, and nobody waits for that.
+//! - Messages share their bytes among all recipients. When a queue exceeds the hard limit of
+//!   `client-output-buffer-limit pubsub`, clients that have more than the limit queued for
+//!   themselves are to be closed, and messages for them alone are dropped.
+//! - A queue with more than [`BUSY_WORK`] bytes to copy, or with half of that limit, is busy, and
+//!   clients that would add to it have to wait: so a publisher that is faster than the IO thread
+//!   does not overrun a subscriber that reads as fast as it can. This does not hold if the thread
+//!   has taken nothing for [`STUCK_MS`], since it may be inside a long command.
 
 use super::client_id::ClientId;
+use crate::base::time::{AtomicUnixMs, UnixMs};
 use crate::sys::clock;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A queue is busy from this many bytes on, each counted once per recipient.
+/// A queue is busy beyond so many bytes to copy: each byte counts once per recipient.
 const BUSY_WORK: usize = 8 << 20;
-/// Nobody waits for a thread that has taken nothing for so long.
+/// A queue is not busy if its thread has taken nothing for so long.
 const STUCK_MS: u64 = 1000;
-/// What one entry counts beside its bytes.
+/// Bytes that an entry counts besides its message.
 const ENTRY_BYTES: usize = 64;
 
-/// How the bytes of a delivery become output.
+/// How the bytes of a message become output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// As they are.
+    /// Written unchanged.
     Plain,
-    /// They are a push; the same as an array to a client that speaks RESP2.
+    /// A RESP3 push; an array for a client that speaks RESP2.
     Message,
-    /// They are a push; nothing to a client that speaks RESP2.
+    /// A RESP3 push; omitted for a client that speaks RESP2.
     Push,
 }
 
-/// The clients that get a delivery; all are of one thread.
+/// The recipients of a message; all belong to one thread.
 #[derive(Debug, Clone)]
 pub enum Recipients {
     /// One client.
@@ -50,7 +49,7 @@ pub enum Recipients {
 }
 
 impl Recipients {
-    /// All of them.
+    /// All recipients.
     pub fn as_slice(&self) -> &[ClientId] {
         match self {
             Recipients::One(client) => std::slice::from_ref(client),
@@ -58,7 +57,7 @@ impl Recipients {
         }
     }
 
-    /// Those that stay; `None` if that is nobody.
+    /// The recipients for which `stays` is true; `None` if there are none.
     fn retain(self, mut stays: impl FnMut(ClientId) -> bool) -> Option<Recipients> {
         match self {
             Recipients::One(client) => stays(client).then_some(self),
@@ -73,19 +72,19 @@ impl Recipients {
     }
 }
 
-/// Bytes for some clients of one thread.
+/// A message for clients of one thread.
 #[derive(Debug, Clone)]
 pub struct Delivery {
-    /// The clients that get it.
+    /// Its recipients.
     pub to: Recipients,
     /// The bytes.
     pub bytes: Arc<[u8]>,
-    /// How they become output.
+    /// How the bytes become output.
     pub form: Form,
 }
 
 impl Delivery {
-    /// Appends it to the output of a client.
+    /// Appends the message to the output of a client.
     pub fn write(&self, resp3: bool, output: &mut Vec<u8>) {
         match self.form {
             Form::Message if !resp3 => {
@@ -98,23 +97,23 @@ impl Delivery {
         }
     }
 
-    /// What it adds to the memory of a queue.
+    /// Bytes that the message adds to the memory of a queue.
     fn bytes(&self) -> usize {
         self.bytes.len() + ENTRY_BYTES
     }
 
-    /// Bytes that are copied to deliver it.
+    /// Bytes that are copied to deliver the message.
     fn work(&self) -> usize {
         self.bytes() * self.to.as_slice().len()
     }
 }
 
-/// What a thread whose queue was appended to must know.
+/// The results of an append.
 #[derive(Debug, Default)]
 pub struct Pushed {
-    /// The queue was empty: its thread may sleep.
+    /// The queue was empty, so its thread has to be woken.
     pub wake: bool,
-    /// Clients that let too much wait. Nothing of theirs is in the queue any more.
+    /// Clients with too many queued bytes. Their messages have been removed.
     pub too_slow: Vec<ClientId>,
 }
 
@@ -123,25 +122,25 @@ struct Queue {
     entries: VecDeque<Delivery>,
     bytes: usize,
     work: usize,
-    /// How many bytes may wait for one client; 0: any number.
+    /// Bytes that may be queued for one client; 0: no limit.
     limit: usize,
-    /// From this many bytes on it is looked whose they are.
+    /// The size at which the bytes per client are added up next.
     sweep_at: usize,
 }
 
-/// The queue of one thread. See the module.
+/// The message queue of one thread.
 #[derive(Debug, Default)]
 pub struct Deliveries {
     queue: Mutex<Queue>,
     waiting: AtomicBool,
     busy: AtomicBool,
-    /// When something was taken last, Unix ms.
-    taken_ms: AtomicU64,
+    /// When messages were last taken, Unix ms.
+    taken_ms: AtomicUnixMs,
 }
 
 impl Deliveries {
-    /// Appends deliveries; `limit` is how many bytes may wait for one client (0:
-    /// any number).
+    /// Appends messages; `limit` is the number of bytes that may be queued for one client (0:
+    /// no limit).
     pub fn push(&self, batch: impl IntoIterator<Item = Delivery>, limit: usize) -> Pushed {
         let mut queue = self.queue.lock();
         let mut pushed = Pushed::default();
@@ -168,7 +167,7 @@ impl Deliveries {
         pushed
     }
 
-    /// Takes from the front until that is `budget` bytes to copy, or all.
+    /// Takes messages from the front until these are `budget` bytes to copy, or all.
     pub fn take(&self, budget: usize) -> Vec<Delivery> {
         let mut taken = Vec::new();
         if self.is_empty() {
@@ -189,7 +188,7 @@ impl Deliveries {
         taken
     }
 
-    /// Takes all that waits for one client, out of turn.
+    /// Takes all messages for one client, wherever they are in the queue.
     pub fn take_for(&self, client: ClientId) -> Vec<Delivery> {
         let mut taken = Vec::new();
         if !self.is_empty() {
@@ -209,15 +208,15 @@ impl Deliveries {
         self.busy.store(queue.is_long(), Ordering::Release);
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         !self.waiting.load(Ordering::Acquire)
     }
 
-    /// Whether who would add to the queue should wait.
-    pub fn is_busy(&self, now_ms: u64) -> bool {
+    /// Whether clients that would add to the queue should wait.
+    pub fn is_busy(&self, now_ms: UnixMs) -> bool {
         self.busy.load(Ordering::Acquire)
-            && now_ms.saturating_sub(self.taken_ms.load(Ordering::Relaxed)) < STUCK_MS
+            && now_ms.since(self.taken_ms.load(Ordering::Relaxed)) < STUCK_MS
     }
 }
 
@@ -226,7 +225,7 @@ impl Queue {
         self.work > BUSY_WORK || (self.limit > 0 && self.bytes > self.limit / 2)
     }
 
-    /// Lets go what waits for clients with more than `limit` bytes; names them.
+    /// Removes the messages for clients with more than `limit` bytes; returns these clients.
     fn sweep(&mut self, limit: usize) -> Vec<ClientId> {
         let mut waiting: FxHashMap<ClientId, usize> = FxHashMap::default();
         for delivery in &self.entries {
@@ -241,13 +240,14 @@ impl Queue {
         waiting.into_keys().collect()
     }
 
-    /// Takes recipients off all entries, and tells of each entry that had some.
-    fn retain(&mut self, stays: impl Fn(ClientId) -> bool, mut told: impl FnMut(&Delivery)) {
+    /// Removes recipients from all entries; calls `removed` for each entry that had some of
+    /// them.
+    fn retain(&mut self, stays: impl Fn(ClientId) -> bool, mut removed: impl FnMut(&Delivery)) {
         let entries = std::mem::take(&mut self.entries);
         (self.bytes, self.work) = (0, 0);
         for mut delivery in entries {
             if !delivery.to.as_slice().iter().all(|client| stays(*client)) {
-                told(&delivery);
+                removed(&delivery);
             }
             if let Some(left) = delivery.to.retain(&stays) {
                 delivery.to = left;
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_too_much_waiting_is_named_and_let_go() {
+    fn only_clients_with_too_much_queued_are_removed() {
         let queue = Deliveries::default();
         let value = [b'v'; 1000];
         let mut too_slow = Vec::new();

@@ -1,50 +1,50 @@
-//! How the file descriptors that the system allows are shared out.
+//! Division of the file descriptors that the system permits.
 //!
-//! Clients that have not even said who they are must never take those that the database
-//! needs: a flush that cannot open its file stops all writes. So what the server and
-//! RocksDB need is set aside at the start, and `maxclients` is what is left, at the most.
-//! Where all do not fit, DBs get a quarter, and table files a third of the rest: RocksDB
-//! opens the others when they are read. It keeps no more of them open than it is told (`rocksdb.max-open-files`), and -1
-//! is taken as "as many as there are descriptors for". For each DB that is made it keeps
-//! its directory open, until the next start.
+//! Unauthenticated clients must never use up the descriptors that the database needs: a flush
+//! that cannot open its file stops all writes. So the needs of the server and of RocksDB are
+//! reserved at the start, and `maxclients` is limited to the rest. If the limit is too low for
+//! everything, DBs get a quarter, and table files a third of the remainder: RocksDB opens the
+//! other files when they are read. RocksDB keeps at most `rocksdb.max-open-files` open; -1
+//! means as many as there are descriptors for. It keeps the directory of each new DB open until
+//! the next start.
 
 use super::config::Config;
 use crate::sys::descriptors;
 
-/// The process itself: standard streams, logs, polls, signals, the write-ahead log and
-/// the other files that RocksDB has one of, a save, connections to other servers.
+/// For the process itself: standard streams, logs, polls, signals, the write-ahead log and
+/// RocksDB's other single files, a save, connections to other servers.
 const OWN: u64 = 48;
-/// A thread's poll and what wakes it.
+/// For a thread's poll and its waker.
 const PER_IO_THREAD: u64 = 2;
-/// A flush or compaction: what it writes, and what it reads beyond RocksDB's bound.
+/// For a flush or compaction: its output, and its input beyond RocksDB's limit.
 const PER_BACKGROUND_JOB: u64 = 8;
-/// RocksDB takes no lower bound of table files.
+/// The smallest limit of table files that RocksDB accepts.
 const TABLE_FILES_MIN: u64 = 20;
-/// Table files where no bound was wanted and the system has none either.
+/// The limit of table files if neither the configuration nor the system has one.
 const TABLE_FILES_MAX: u64 = 1 << 20;
 
-/// How the descriptors are shared out.
+/// The division of the descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
     /// Table files that RocksDB may keep open.
     pub table_files: i32,
-    /// DBs that may be made.
+    /// DBs that may be created.
     pub new_dbs: u32,
-    /// All that is not for clients.
+    /// All descriptors that are not for clients.
     pub reserved: u64,
-    /// Clients at the most; no more than were wanted.
+    /// Most clients; at most as many as configured.
     pub clients: u32,
 }
 
-/// Raises the limit as far as the configuration needs it, and lowers `maxclients` where
-/// that is not far enough.
+/// Raises the limit of descriptors as far as the configuration needs it, and lowers
+/// `maxclients` if the system does not permit that.
 ///
 /// # Errors
 /// The limit leaves nothing for clients.
 pub fn claim(config: &mut Config) -> Result<Shares, String> {
     let own = own(config);
     let clients = config.max_clients;
-    // A full sync makes them all once more.
+    // A full sync creates all DBs once more.
     let dbs = 2 * u64::from(config.databases);
     let tables = match u64::try_from(config.rocksdb_max_open_files) {
         Ok(tables) => tables,
@@ -76,14 +76,14 @@ pub fn claim(config: &mut Config) -> Result<Shares, String> {
     Ok(shares)
 }
 
-/// How many clients there may be, up to `wanted`: the limit is raised for them where the
-/// system lets it.
+/// How many clients are possible, up to `wanted`. Raises the limit of descriptors if the system
+/// permits it.
 pub fn clients_for(reserved: u64, wanted: u32) -> u32 {
     let limit = descriptors::raise(reserved + u64::from(wanted));
     u32::try_from(limit.saturating_sub(reserved)).map_or(wanted, |most| most.min(wanted))
 }
 
-/// What is needed besides clients and table files.
+/// Descriptors that are needed besides those for clients and table files.
 fn own(config: &Config) -> u64 {
     OWN + config.bind.len() as u64
         + PER_IO_THREAD * config.io_thread_count() as u64
@@ -119,9 +119,9 @@ mod tests {
     #[test]
     fn what_the_database_needs_is_set_aside() {
         assert_eq!(shared(20_000, 4096, 10_000), Some((4096, 10_000)));
-        // Neither gets all: a third is for table files.
+        // Not enough for both: table files get a third.
         assert_eq!(shared(368, 4096, 10_000), Some((100, 200)));
-        // Few clients leave more for them, few tables more for clients.
+        // Few clients leave more for table files, and few table files leave more for clients.
         assert_eq!(shared(368, 4096, 10), Some((290, 10)));
         assert_eq!(shared(368, 30, 10_000), Some((30, 270)));
         assert_eq!(shared(100, 4096, 10_000), Some((20, 12)));

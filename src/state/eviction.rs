@@ -1,23 +1,22 @@
-//! `maxmemory-clients`: what the buffers of all clients may take together.
+//! `maxmemory-clients`: the limit for the buffers of all clients together.
 //!
-//! Replies that a peer does not take are kept while there is memory for them. When
-//! little of the limit is left ([`Server::have_clients_room`]), requests of a client that
-//! has replies waiting are not read any more until there is room again. When all clients
-//! together take more than the limit, those that take most are closed, until the
-//! rest fits. CLIENT NO-EVICT spares a client. Without `maxmemory-clients` the
-//! limit is a share of the memory budget: the caches fill the budget itself, and
-//! there must be room for both.
+//! Replies that a peer does not read are kept while there is memory for them. When little of
+//! the limit is left ([`Server::have_clients_room`]), a client with unsent replies is not read
+//! until there is memory again. When all clients together exceed the limit, the largest are
+//! closed until the rest fits. CLIENT NO-EVICT exempts a client. Without `maxmemory-clients`
+//! the limit is a share of the memory budget: the caches fill the budget themselves, and both
+//! must fit.
 //!
-//! A reply counts only when it is whole, and each thread may be making one. So
-//! what a long one takes is lent to it out of what all clients have left, and taken
-//! back when it counts. If there is too little, clients go for which replies wait and
-//! which have taken nothing of them for a while; if there are none, a command that only
-//! reads is run again when there is more, and the client of another one goes. A long
-//! request likewise has memory lent before it is read and run ([`Loan`]).
+//! A reply is counted only when it is complete, and every thread may be writing one. So a long
+//! reply borrows its memory from what all clients have left, and returns it when it is counted.
+//! If too little is left, clients are closed that have unsent replies and have read nothing for
+//! a while. If there are none, a read-only command runs again when there is more memory; for
+//! any other command the client is closed. A long request borrows memory as well before it is
+//! read and run ([`Loan`]).
 //!
-//! Replicas are another class: what waits for them is no client's, and what waits for a
-//! client is not theirs. They share [`REPLICAS_SHARE`] of the budget among them: little need
-//! wait for a replica, as what it lacks is in the binlog.
+//! Replicas are a separate class: their queues do not count as clients' memory, nor the
+//! reverse. They share a part of the budget ([`REPLICAS_SHARE`]). A replica needs short queues
+//! only, as the binlog has what it lacks.
 
 use super::clients::{ClientFlags, ClientInfo};
 use super::config::Config;
@@ -30,27 +29,26 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Clients are chosen at most once in this time: those that were chosen before have
-/// ended by then.
+/// Shortest interval between two evictions: the clients of the previous one are gone by then.
 const PERIOD_US: u64 = 5_000;
-/// This part of the limit is kept for replies to requests that are under way, and half of
-/// that for what is not asked for because it is little.
+/// `1 / SPARE` of the limit is kept for replies to running requests, and half of that for small
+/// amounts that are not borrowed.
 const SPARE: u64 = 8;
-/// Without `maxmemory-clients`: the share of the budget, in percent, but at least
-/// so many bytes if the budget has them.
+/// The limit without `maxmemory-clients`: this share of the budget, in percent, but at least so
+/// many bytes if the budget has them.
 const DEFAULT_SHARE_PERCENT: u64 = 25;
 const DEFAULT_LEAST_BYTES: u64 = 1 << 30;
-/// The part of the budget that may wait to be sent to all replicas together.
+/// All replicas together may have `1 / REPLICAS_SHARE` of the budget queued.
 const REPLICAS_SHARE: u64 = 16;
-/// What may wait for one replica, in bytes: at the most, and however many there are.
+/// Bytes that may be queued for one replica: at most, and at least, however many there are.
 const REPLICA_MOST: u64 = 1 << 20;
 const REPLICA_LEAST: u64 = 16 << 10;
-/// A client that has not taken or sent a byte for so long makes room for others.
+/// A client that has neither read nor sent a byte for so long may be closed for others.
 pub const STALLED_MS: u64 = 10_000;
 
 impl Server {
-    /// What the buffers of all clients may take: what is configured, and no more than the
-    /// caches can leave to them.
+    /// The limit for the buffers of all clients: the configured one, at most what the caches
+    /// can leave.
     pub fn clients_limit_bytes(&self, config: &Config) -> u64 {
         let budget = self.engine.memory_budget();
         let wanted = match config.maxmemory_clients.bytes(budget) {
@@ -60,22 +58,22 @@ impl Server {
         wanted.min(self.engine.spare_cache_bytes())
     }
 
-    /// What may be lent of it at the most.
+    /// The part of that limit which may be lent.
     pub fn lending_limit(&self, config: &Config) -> u64 {
         let limit = self.clients_limit_bytes(config);
         limit - limit / SPARE / 2
     }
 
-    /// Whether clients may have more replies waiting than they have: otherwise the next
-    /// ones could only be kept by closing somebody.
+    /// Whether clients may have more unsent replies. Otherwise further replies would require
+    /// that a client is closed.
     pub fn have_clients_room(&self, config: &Config) -> bool {
         let limit = self.clients_limit_bytes(config);
         self.client_memory.taken() < limit - limit / SPARE
     }
 
-    /// Has the largest clients closed if all together are above the limit, and
-    /// says which: the calling thread closes its own at once. Cheap enough to be
-    /// called whenever a client holds much.
+    /// Closes the largest clients if all together exceed the limit, and returns them: the
+    /// calling thread closes its own at once. Cheap enough to be called whenever a client holds
+    /// much.
     pub fn evict_clients(&self, config: &Config) -> Vec<ClientId> {
         self.make_room();
         let limit = self.clients_limit_bytes(config);
@@ -86,7 +84,7 @@ impl Server {
         let last = &self.clients_chosen_us;
         let before_us = last.load(Ordering::Relaxed);
         let is_early = now_us < before_us.saturating_add(PERIOD_US);
-        // Of several threads at once, one.
+        // Only one of several concurrent threads.
         let relaxed = Ordering::Relaxed;
         let is_mine = || {
             last.compare_exchange(before_us, now_us, relaxed, relaxed)
@@ -103,7 +101,7 @@ impl Server {
             .collect()
     }
 
-    /// What each client takes that is not closing, and is neither a replica nor a master.
+    /// The memory of each client that is not closing, and is neither a replica nor a master.
     fn measure_clients(&self) -> Vec<Measured> {
         let linked = ClientFlags::REPLICA | ClientFlags::MASTER;
         let mut clients = self.clients.all();
@@ -111,26 +109,26 @@ impl Server {
         Measured::of(clients)
     }
 
-    /// Bytes from which on nothing is added to what waits to be sent to a replica.
+    /// Bytes from which on nothing is added to the queue of a replica.
     pub fn replica_output_bytes(&self) -> usize {
         let share = self.engine.memory_budget() / REPLICAS_SHARE;
         let replicas = self.replication.replica_count().max(1) as u64;
         (share / replicas).clamp(REPLICA_LEAST, REPLICA_MOST) as usize
     }
 
-    /// Notes what waits for a replica in so many bytes of memory.
+    /// Records the memory of the queue for a replica.
     pub fn note_replica_memory(&self, replica: &Replica, bytes: usize) {
         self.replica_memory.set(&replica.account, bytes);
         self.make_room();
     }
 
-    /// Nothing waits for a replica any more.
+    /// Ends the account of a replica.
     pub fn end_replica_memory(&self, replica: &Replica) {
         self.replica_memory.end(&replica.account);
         self.make_room();
     }
 
-    /// What the buffers of clients take, and those of replicas, in bytes.
+    /// The memory of the buffers of clients, and of replicas, in bytes.
     pub fn buffer_bytes(&self) -> (u64, u64) {
         let (mut clients, mut replicas) = (0, 0);
         for client in self.clients.all() {
@@ -144,10 +142,10 @@ impl Server {
         (clients, replicas)
     }
 
-    /// Has a client closed, and says why.
+    /// Closes a client and logs why.
     fn evict(&self, Measured { client, bytes }: Measured, why: &str) -> ClientId {
         self.post(client.id, Message::Kill(client.id));
-        // Of several threads, one.
+        // Only one of several concurrent threads.
         if self.clients.remove(client.id) {
             log::warn!(
                 "client {} at {} takes {bytes} bytes, and {why}: closing it",
@@ -159,8 +157,8 @@ impl Server {
         client.id
     }
 
-    /// Makes room for so much more, if clients that have stalled can make it; `now`: what
-    /// they take counts as free at once, though their threads free it in a moment.
+    /// Frees `bytes` if closing stalled clients suffices for that. `now`: their memory counts
+    /// as free at once, although their threads free it a moment later.
     fn evict_stalled(&self, limit: u64, bytes: u64, now: bool) {
         let lent = self.client_memory.lent();
         let Some(left) = limit.checked_sub(lent.saturating_add(bytes)) else {
@@ -168,7 +166,7 @@ impl Server {
         };
         let clients = self.measure_clients();
         let total = total_of(&clients);
-        let since_ms = clock::unix_ms().saturating_sub(STALLED_MS);
+        let since_ms = clock::unix_ms().before(STALLED_MS);
         let stalled = to_evict(clients, left, |holder| {
             let client = &holder.client;
             let output = client.output_bytes.load(Ordering::Relaxed);
@@ -189,42 +187,42 @@ impl Server {
     }
 }
 
-/// Copies of what a request writes once: of a row and of the binlog's row, in the batch
-/// and in the memtables. By the time that the memtables' are made, what was received and
-/// the rows that wait for the commit are gone.
+/// Copies of what a request writes: of the row and of its part of the binlog, each in the batch
+/// and in the memtables. When the copies in the memtables are made, the received request and
+/// the pending rows are already freed.
 const COPIES: u64 = 4;
 
-/// What an argument takes besides its bytes: its place in the request, and what stands
-/// around it in the rows that are made of it and in their copies.
+/// Bytes of an argument besides its content: its place in the request, and the overhead of the
+/// rows made of it and of their copies.
 const ARG_BYTES: usize = 200;
 
-/// What one request takes.
+/// The memory that a request needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Needs {
-    /// Its own length: it is in memory once.
+    /// Its length.
     pub bytes: usize,
-    /// Bytes that it writes at the most, which are copied [`COPIES`] times.
+    /// Most bytes that it writes, which are copied [`COPIES`] times.
     pub work: usize,
-    /// How many arguments it has.
+    /// The number of its arguments.
     pub args: usize,
-    /// Whether it only removes data: so there will be more memory, and it is refused only if
-    /// there can never be as much as its own length.
+    /// Whether it only removes data: it will free memory, so it is refused only if its own
+    /// length can never fit.
     pub removes: bool,
 }
 
 impl Needs {
-    /// What its arguments take, besides their bytes.
+    /// Bytes of its arguments besides their content.
     pub fn args_bytes(&self) -> usize {
         self.args.saturating_mul(ARG_BYTES)
     }
 
-    /// What it writes, as often as it is copied.
+    /// Bytes that it writes, including all copies.
     pub fn work_bytes(&self) -> usize {
         self.work.saturating_mul(COPIES as usize)
     }
 }
 
-/// Memory that is lent to one request, until it is dropped.
+/// Memory that is lent to one request until this is dropped.
 pub struct Loan {
     server: Arc<Server>,
     bytes: u64,
@@ -232,7 +230,7 @@ pub struct Loan {
 }
 
 impl Loan {
-    /// The part of it that the bytes of the request take themselves.
+    /// The part of the loan for the bytes of the request itself.
     pub fn input_bytes(&self) -> usize {
         self.input
     }
@@ -254,18 +252,18 @@ impl std::fmt::Debug for Loan {
 /// Why no memory is lent to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// Others have it; so many bytes are wanted.
+    /// Other clients have it; so many bytes are wanted.
     Later(u64),
-    /// There is not so much for all clients together.
+    /// There is not enough for all clients together.
     Never,
 }
 
 impl Server {
-    /// Lends memory to a client's request, on top of what it has. A request that has some
-    /// already does not stand in the queue: those before it may wait for what it has.
+    /// Lends memory to a client's request, in addition to its present loan. A request with a
+    /// loan does not wait in the queue: those before it may wait for what it has.
     ///
     /// # Errors
-    /// There is none.
+    /// There is not enough memory, now or ever.
     pub fn lend_request(
         self: &Arc<Server>,
         config: &Config,
@@ -275,9 +273,9 @@ impl Server {
     ) -> Result<(), Refusal> {
         let Needs { bytes, work, .. } = *needs;
         let limit = self.lending_limit(config);
-        // Clients always hold a little: nobody can be lent all.
+        // Clients always hold a little, so no request can get everything.
         let half = limit / 2;
-        // A client may announce any length.
+        // The length is announced by the client and can be any number.
         let mut wanted = (work as u64).saturating_mul(COPIES).max(bytes as u64);
         let mut held = work.saturating_sub(bytes) as u64;
         if needs.removes {
@@ -288,12 +286,12 @@ impl Server {
             self.client_memory.leave_queue(client);
             return Err(Refusal::Never);
         }
-        // How much short arguments take is a guess: it refuses nothing.
+        // The overhead of short arguments is an estimate, so it never causes a refusal.
         let guess = wanted.saturating_add(needs.args_bytes() as u64);
         let wanted = wanted.max(guess.min(half));
         let lent = loan.as_ref().map_or(0, |loan| loan.bytes);
         let more = wanted.saturating_sub(lent);
-        // Memtables that are being written out may take more than their share.
+        // Memtables that are being flushed may exceed their share.
         let now = limit.min(self.engine.spare_cache_now());
         let memory = &self.client_memory;
         let is_turn = || loan.is_some() || memory.is_turn_of(client);
@@ -315,8 +313,7 @@ impl Server {
         Ok(())
     }
 
-    /// Whether so much could be lent now, if need be once clients that have stalled are
-    /// closed.
+    /// Whether so much could be lent now, if necessary after closing stalled clients.
     pub fn find_room(&self, config: &Config, bytes: u64) -> bool {
         let limit = self
             .lending_limit(config)
@@ -330,7 +327,7 @@ impl Server {
         }
     }
 
-    /// Whether a transaction that has so many bytes of queued commands could ever run.
+    /// Whether a transaction with so many bytes of queued commands could ever run.
     pub fn could_run_transaction(&self, config: &Config, bytes: usize) -> bool {
         let wanted = (bytes as u64).saturating_mul(1 + COPIES);
         wanted <= self.lending_limit(config)
@@ -366,7 +363,7 @@ fn default_limit(budget: u64) -> u64 {
     share.max(DEFAULT_LEAST_BYTES).min(budget)
 }
 
-/// A client, and what it took when it was looked at: threads go on meanwhile.
+/// A client, and its memory when it was measured: its thread continues meanwhile.
 struct Measured {
     client: Arc<ClientInfo>,
     bytes: u64,
@@ -386,7 +383,7 @@ fn total_of(clients: &[Measured]) -> u64 {
     clients.iter().map(|client| client.bytes).sum()
 }
 
-/// The largest clients that may go, until the others fit.
+/// The largest clients for which `may_go` is true, until the others fit.
 fn to_evict(
     clients: Vec<Measured>,
     limit: u64,
@@ -416,10 +413,19 @@ fn to_evict(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use std::sync::atomic::AtomicBool;
 
     fn client(id: u64, output: usize, flags: ClientFlags) -> Arc<ClientInfo> {
-        let info = ClientInfo::new(ClientId(id), String::new(), String::new(), -1, 0, 0, flags);
+        let info = ClientInfo::new(
+            ClientId(id),
+            String::new(),
+            String::new(),
+            -1,
+            0,
+            UnixMs::NONE,
+            flags,
+        );
         info.output_capacity.store(output, Ordering::Relaxed);
         Arc::new(info)
     }
@@ -448,14 +454,14 @@ mod tests {
         assert_eq!(gone(200 << 20), Vec::<u64>::new());
         assert_eq!(gone(100 << 20), [2]);
         assert_eq!(gone(70 << 20), [2, 4]);
-        // The spared one stays even if that is too much.
+        // The exempt client stays even if that is too much.
         assert_eq!(gone(1 << 20), [2, 4, 1]);
     }
 
-    /// Sizes were read twice, and a client that had grown in between took more than
-    /// all of them: the subtraction overflowed, which ended the server.
+    /// Sizes used to be read twice, and a client that had grown in between was larger than the
+    /// total: the subtraction overflowed, which aborted the server.
     #[test]
-    fn clients_may_grow_while_they_are_looked_at() {
+    fn clients_may_grow_while_they_are_measured() {
         let growing = client(1, 1 << 20, ClientFlags::empty());
         let done = AtomicBool::new(false);
         std::thread::scope(|threads| {

@@ -1,25 +1,25 @@
 //! The latency monitor: events that took at least `latency-monitor-threshold`
 //! milliseconds, by class.
 //!
-//! Bounded: classes are named in the program, and each keeps at most
-//! [`MAX_SAMPLES`] samples, one per second.
+//! Bounded: the classes are fixed in the program, and each keeps at most [`MAX_SAMPLES`]
+//! samples, one per second.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Most samples kept of a class.
+/// Most samples of a class.
 pub const MAX_SAMPLES: usize = 160;
 
 /// The slowest event of one second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// When, Unix seconds.
+    /// Its time, Unix seconds.
     pub unix_s: u64,
-    /// How long it took, in milliseconds.
+    /// Its duration in milliseconds.
     pub ms: u64,
 }
 
-/// What is kept of a class of events.
+/// The history of a class of events.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     /// Oldest first.
@@ -35,7 +35,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Adds an event that took long enough.
+    /// Adds an event that exceeds the threshold.
     pub fn add(&self, class: &'static str, ms: u64, unix_s: u64) {
         let mut classes = self.classes.lock();
         let history = classes.entry(class).or_default();
@@ -51,13 +51,13 @@ impl Latency {
         }
     }
 
-    /// All classes that had an event.
+    /// All classes with events.
     pub fn all(&self) -> Vec<(&'static str, History)> {
         let classes = self.classes.lock();
         classes.iter().map(|(k, v)| (*k, v.clone())).collect()
     }
 
-    /// One class, in any case.
+    /// The history of a class; its name is compared without case.
     pub fn history(&self, class: &[u8]) -> Option<(&'static str, History)> {
         let classes = self.classes.lock();
         let mut found = classes.iter();
@@ -66,7 +66,7 @@ impl Latency {
             .map(|(name, history)| (*name, history.clone()))
     }
 
-    /// Forgets these classes, or all if none is named; returns how many there were.
+    /// Removes these classes, or all if none is named. Returns how many were removed.
     pub fn reset(&self, named: &[&[u8]]) -> usize {
         let mut classes = self.classes.lock();
         let before = classes.len();

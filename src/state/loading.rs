@@ -1,21 +1,22 @@
-//! A load of data at the start, while clients are told to wait: how far it is.
+//! The progress of a load at the start, during which clients get `LOADING`.
 
+use crate::base::time::AtomicUnixMs;
 use crate::sys::clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How far the load at the start is.
+/// The load at the start.
 #[derive(Debug, Default)]
 pub struct Loading {
     is_on: AtomicBool,
     is_cancelled: Arc<AtomicBool>,
-    started_ms: AtomicU64,
+    started_ms: AtomicUnixMs,
     total_bytes: AtomicU64,
     loaded_bytes: AtomicU64,
     used_memory: AtomicU64,
 }
 
-/// A load as it stands.
+/// The progress of a load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
     /// When it began, in Unix seconds.
@@ -24,69 +25,70 @@ pub struct Progress {
     pub total_bytes: u64,
     /// Bytes of them that were read.
     pub loaded_bytes: u64,
-    /// Memory that the data took where the file was written, if it says so.
+    /// Memory of the data in the server that wrote the file, if the file contains that.
     pub used_memory: u64,
-    /// Of all bytes.
+    /// Percentage of the bytes that were read.
     pub percent: f64,
-    /// Seconds until its end, if it goes on like this.
+    /// Estimated seconds until its end.
     pub eta_s: u64,
 }
 
 impl Loading {
-    /// From now on clients are told to wait. The length of what is loaded follows.
+    /// Begins the load: clients get `LOADING` from now on. The number of bytes is set by
+    /// [`Loading::expect`].
     pub fn begin(&self) {
         self.started_ms.store(clock::unix_ms(), Ordering::Relaxed);
         self.is_on.store(true, Ordering::Release);
     }
 
-    /// So many bytes are to be loaded.
+    /// Sets the number of bytes to load.
     pub fn expect(&self, total_bytes: u64) {
         self.total_bytes.store(total_bytes, Ordering::Relaxed);
     }
 
-    /// So many of them are.
+    /// Sets the number of bytes that are loaded.
     pub fn reach(&self, loaded_bytes: u64) {
         self.loaded_bytes.store(loaded_bytes, Ordering::Relaxed);
     }
 
-    /// What the file says of the memory that its data took.
+    /// Sets the memory of the data in the server that wrote the file.
     pub fn note_used_memory(&self, bytes: u64) {
         self.used_memory.store(bytes, Ordering::Relaxed);
     }
 
-    /// From now on clients are served.
+    /// Ends the load: clients are served from now on.
     pub fn end(&self) {
         self.is_on.store(false, Ordering::Release);
     }
 
-    /// Whether clients are told to wait. Costs one load.
+    /// Whether clients get `LOADING`. Costs one load.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)
     }
 
-    /// The load is to end soon: the server stops.
+    /// Cancels the load, because the server stops.
     pub fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Release);
     }
 
-    /// Whether it is.
+    /// Whether the load is cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Ordering::Acquire)
     }
 
-    /// What is set once the load is to end.
+    /// The flag that is set when the load is cancelled.
     pub fn cancellation(&self) -> Arc<AtomicBool> {
         self.is_cancelled.clone()
     }
 
-    /// How far the load is, if there is one.
+    /// The progress of the load, if there is one.
     pub fn progress(&self) -> Option<Progress> {
         let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        let started_ms = get(&self.started_ms);
-        let elapsed_s = clock::unix_ms().saturating_sub(started_ms) / 1000;
+        let started_ms = self.started_ms.load(Ordering::Relaxed);
+        let elapsed_s = clock::unix_ms().since(started_ms) / 1000;
         self.is_on().then(|| {
             progress(
-                started_ms / 1000,
+                started_ms.0 / 1000,
                 elapsed_s,
                 get(&self.total_bytes),
                 get(&self.loaded_bytes),
@@ -106,7 +108,7 @@ fn progress(
     let left = total_bytes.saturating_sub(loaded_bytes);
     let share = loaded_bytes as f64 / total_bytes.max(1) as f64;
     let eta_s = match (elapsed_s, loaded_bytes) {
-        // Nothing can be told yet.
+        // There is no basis for an estimate yet.
         (0, _) | (_, 0) => 1,
         _ => (elapsed_s as f64 * (left as f64 / loaded_bytes as f64)) as u64,
     };

@@ -1,15 +1,15 @@
-//! Messages between threads: a bounded channel, a queue of deliveries to clients
-//! (see [`super::delivery`]), and a Waker that ends the receiver's poll.
+//! Messages between threads: a bounded channel, a queue of messages to clients (see
+//! [`super::delivery`]), and a Waker that ends the receiver's poll.
 
 use super::client_id::ClientId;
 use super::delivery::{Deliveries, Delivery};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use std::sync::Arc;
 
-/// How many messages may wait for a thread.
+/// Messages that a mailbox holds.
 pub const CAPACITY: usize = 16 * 1024;
 
-/// A socket that was accepted, on its way to the thread that will own it.
+/// An accepted socket, on its way to the thread that will own it.
 #[derive(Debug)]
 pub enum Socket {
     /// TCP.
@@ -18,18 +18,18 @@ pub enum Socket {
     Unix(mio::net::UnixStream),
 }
 
-/// What one thread asks of another.
+/// A message from one thread to another.
 #[derive(Debug)]
 pub enum Message {
-    /// Serve this socket from now on.
+    /// Serve this socket.
     Serve(Socket, Arc<super::ClientInfo>),
     /// Close a client's connection.
     Kill(ClientId),
-    /// The reply to a request that a client has waited for since its tick.
+    /// Send a client the reply that it waits for.
     Answer(ClientId, Box<[u8]>),
-    /// Look again at clients that were paused.
+    /// Run the requests of paused clients again.
     Resume,
-    /// End the thread: commit, send what can be sent, close.
+    /// End the thread: commit, send what can be sent, close the connections.
     Stop,
 }
 
@@ -37,13 +37,13 @@ pub enum Message {
 #[derive(Debug, Clone)]
 pub struct Mailbox {
     sender: Sender<Message>,
-    /// What waits for the thread's clients.
+    /// Messages to the thread's clients.
     pub deliveries: Arc<Deliveries>,
     waker: Arc<mio::Waker>,
 }
 
 impl Mailbox {
-    /// A mailbox whose receiver polls with the poll that `waker` belongs to.
+    /// A mailbox whose receiver polls with the poll of `waker`.
     pub fn new(waker: Arc<mio::Waker>) -> (Mailbox, Receiver<Message>) {
         let (sender, receiver) = crossbeam_channel::bounded(CAPACITY);
         let mailbox = Mailbox {
@@ -54,15 +54,15 @@ impl Mailbox {
         (mailbox, receiver)
     }
 
-    /// Sends a message; waits while the mailbox is full. For the main thread
-    /// only: IO threads that wait for each other could wait forever.
+    /// Sends a message; blocks while the mailbox is full. Not for IO threads: they could block
+    /// each other for ever.
     pub fn send(&self, message: Message) {
         if self.sender.send(message).is_ok() {
             self.wake();
         }
     }
 
-    /// Sends a message unless the mailbox is full; gives it back then.
+    /// Sends a message unless the mailbox is full; returns it then.
     pub fn try_send(&self, message: Message) -> Result<(), Message> {
         match self.sender.try_send(message) {
             Ok(()) => {
@@ -73,9 +73,8 @@ impl Mailbox {
         }
     }
 
-    /// Appends deliveries to the thread's clients, of which none may have more than
-    /// `limit` bytes waiting; returns those that have. Wakes the thread unless it
-    /// is the one that calls.
+    /// Appends messages to the thread's clients, none of which may have more than `limit` bytes
+    /// queued. Returns the clients that do. Wakes the thread unless it is the calling one.
     pub fn deliver(&self, batch: Vec<Delivery>, limit: usize, own: bool) -> Vec<ClientId> {
         let pushed = self.deliveries.push(batch, limit);
         if pushed.wake && !own {

@@ -1,7 +1,7 @@
-//! What the allocator and the system say about this process' memory.
+//! Memory figures of the process, from the allocator and the system.
 //!
-//! The allocator's figures are snapshots that somebody has to refresh, which
-//! costs; so they are kept for [`FRESH_US`] and shared by all who ask.
+//! The allocator's figures are snapshots, and a refresh is expensive. So a snapshot is kept for
+//! [`FRESH_US`] and shared by all readers.
 
 use super::process;
 use crate::sys::{clock, huge_pages};
@@ -9,29 +9,29 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tikv_jemalloc_ctl::{Access, AsName, arenas, epoch, stats};
 
-/// How long a snapshot is good for, in microseconds.
+/// Maximal age of a snapshot, in microseconds.
 const FRESH_US: u64 = 100_000;
 
 /// Memory of the process, in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Figures {
-    /// Given out by the allocator and not given back.
+    /// Bytes allocated and not freed.
     pub allocated: u64,
-    /// Pages that hold any of it.
+    /// Pages with allocated bytes.
     pub active: u64,
-    /// Pages of the allocator that are in memory.
+    /// Pages of the allocator that are resident.
     pub resident: u64,
-    /// What the allocator needs for itself.
+    /// Metadata of the allocator.
     pub metadata: u64,
-    /// Pages that it keeps in memory for [what stands in huge ones](huge_pages).
+    /// Pages that are kept resident for [huge pages](huge_pages).
     pub kept: u64,
-    /// Address space that the allocator keeps for later.
+    /// Address space that the allocator keeps.
     pub retained: u64,
-    /// Pages of the process that are in memory.
+    /// Pages of the process that are resident.
     pub rss: u64,
 }
 
-/// Figures of the process' memory, read at most so often.
+/// Cached figures of the process' memory.
 #[derive(Debug)]
 pub struct MemoryProbe {
     snapshot: Mutex<(Option<u64>, Figures)>,
@@ -57,14 +57,14 @@ impl MemoryProbe {
         self.figures_within(FRESH_US).0
     }
 
-    /// Figures of this moment, unless some were taken a moment ago: others of the process
-    /// that are read now do not go with those.
+    /// Figures of this moment, or `None` if the snapshot is recent: other figures of the
+    /// process that are read now would not match it.
     pub fn figures_of_now(&self) -> Option<Figures> {
         let (figures, are_new) = self.figures_within(FRESH_US / 2);
         are_new.then_some(figures)
     }
 
-    /// Figures that are no older than this, and whether they were taken now.
+    /// Figures that are at most `age_us` old, and whether they were taken now.
     fn figures_within(&self, age_us: u64) -> (Figures, bool) {
         let mut snapshot = self.snapshot.lock();
         let now_us = clock::mono_us();
@@ -78,19 +78,19 @@ impl MemoryProbe {
         (snapshot.1, !fresh)
     }
 
-    /// The most that any snapshot has seen allocated, in bytes.
+    /// The highest number of allocated bytes in any snapshot.
     pub fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// What was allocated when the server had just opened its database, in bytes.
+    /// Allocated bytes when the server had just opened its database.
     pub fn startup(&self) -> u64 {
         self.startup
     }
 }
 
 fn take() -> Figures {
-    // An allocator without statistics leaves zeros.
+    // An allocator without statistics yields zeros.
     let _ = epoch::advance();
     let read = |figure: tikv_jemalloc_ctl::Result<usize>| figure.unwrap_or(0) as u64;
     Figures {
@@ -111,7 +111,7 @@ pub fn allocator_version() -> String {
     format!("jemalloc-{version}")
 }
 
-/// The allocator's figures as text, one to a line.
+/// The allocator's figures as text, one per line.
 pub fn allocator_report(figures: &Figures) -> String {
     let arenas = arenas::narenas::read().unwrap_or(0);
     let background = tikv_jemalloc_ctl::background_thread::read().unwrap_or(false);
@@ -128,18 +128,17 @@ pub fn allocator_report(figures: &Figures) -> String {
     )
 }
 
-/// Gives unused pages back to the system, but for those that are kept for huge ones: a
-/// decay time of zero makes every arena do that at once, and the old decay time is
-/// restored.
+/// Returns unused pages to the system, except those kept for huge pages. A decay time of zero
+/// makes every arena do that at once; then the old decay time is restored.
 pub fn purge() {
-    /// The decay time that is found is the old one, not another purge's zero.
+    /// Otherwise a concurrent call would take the zero for the old decay time.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one_at_a_time = ONE_AT_A_TIME.lock();
     let arenas = arenas::narenas::read().unwrap_or(0);
     for arena in (0..arenas).filter(|arena| huge_pages::arena() != Some(*arena)) {
         let name = format!("arena.{arena}.dirty_decay_ms\0");
         let decay_ms = name.as_bytes().name();
-        // Arenas that nothing uses yet refuse, and have nothing to purge.
+        // Unused arenas refuse, and have nothing to purge.
         if let Ok(before) = Access::<isize>::update(decay_ms, 0) {
             let _ = decay_ms.write(before);
         }

@@ -1,10 +1,9 @@
-//! MIGRATE: what waits to be moved, and which keys are on their way.
+//! MIGRATE: the queue, and the keys that are being moved.
 //!
-//! A key on its way may be read but not written: from the moment its MIGRATE
-//! was taken, under the key's lock, until the target's answer has been acted
-//! upon. Who would write to it looks here while it holds the key's lock, and
-//! tries again later. So no write can come between the dump and the deletion
-//! and be lost, and no thread waits.
+//! A key that is being moved may be read but not written, from the moment its MIGRATE was
+//! accepted, under the key's lock, until the target's reply is handled. A writer checks this
+//! while it holds the key's lock, and tries again later. So no write can come between the dump
+//! and the deletion and be lost, and no thread blocks.
 
 use super::client_id::ClientId;
 use crate::storage::DbIndex;
@@ -15,19 +14,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How many migrations may wait for a thread.
+/// Migrations that may wait for a thread.
 const QUEUE: usize = 1024;
 
-/// How a MIGRATE proves to the target who it is.
+/// The credentials of a MIGRATE for the target.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Credentials {
-    /// With AUTH2.
+    /// The user, with AUTH2.
     pub user: Option<Vec<u8>>,
     /// The password.
     pub password: Vec<u8>,
 }
 
-/// Without the password.
+/// Omits the password.
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
@@ -39,25 +38,25 @@ impl std::fmt::Debug for Credentials {
 /// One MIGRATE.
 #[derive(Debug, Clone)]
 pub struct Migration {
-    /// The client that asked for it and waits.
+    /// The client that waits for the reply.
     pub client: ClientId,
     /// The keys' DB here.
     pub db: DbIndex,
     /// The keys.
     pub keys: Vec<Vec<u8>>,
-    /// All keys that begin with this are to be moved instead.
+    /// If set, all keys with this prefix are moved instead.
     pub prefix: Option<Vec<u8>>,
-    /// The target's name or address.
+    /// The target's host name or address.
     pub host: String,
-    /// Its port.
+    /// The target's port.
     pub port: u16,
-    /// The DB there.
+    /// The DB of the keys at the target.
     pub target_db: i64,
-    /// How long one step of the conversation may take.
+    /// The timeout of each step of the exchange.
     pub timeout: Duration,
-    /// The keys stay.
+    /// Whether the keys are kept here.
     pub copy: bool,
-    /// What the keys hold there may be overwritten.
+    /// Whether existing keys at the target are overwritten.
     pub replace: bool,
     /// AUTH or AUTH2.
     pub credentials: Option<Credentials>,
@@ -65,18 +64,18 @@ pub struct Migration {
 
 type Held = Arc<Mutex<FxHashSet<(DbIndex, Vec<u8>)>>>;
 
-/// What MIGRATE has to move, and which keys are being moved.
+/// The queue of MIGRATE, and the keys that are being moved.
 #[derive(Debug)]
 pub struct Migrations {
     held: Held,
     active: Arc<AtomicUsize>,
     sender: Sender<(Migration, Hold)>,
     receiver: Receiver<(Migration, Hold)>,
-    /// Connections that wait to be used again.
+    /// Number of cached connections.
     pub cached_sockets: AtomicU64,
 }
 
-/// Keeps writers from some keys while it lives.
+/// Blocks writes to some keys until it is dropped.
 #[derive(Debug)]
 pub struct Hold {
     db: DbIndex,
@@ -110,31 +109,31 @@ impl Default for Migrations {
 }
 
 impl Migrations {
-    /// Whether any key is on its way. Costs one load.
+    /// Whether any key is being moved. Costs one load.
     pub fn is_active(&self) -> bool {
         self.active.load(Ordering::Acquire) > 0
     }
 
-    /// Whether this key is. The caller holds its lock, or asks again when it does.
+    /// Whether this key is being moved. The caller holds its lock, or checks again when it
+    /// does.
     pub fn holds(&self, db: DbIndex, key: &[u8]) -> bool {
         // A lookup by reference needs an owned pair; only done while active.
         self.held.lock().contains(&(db, key.to_vec()))
     }
 
-    /// Takes a migration; its keys are held from now on. The caller holds the
-    /// keys' locks and has asked for each whether it is held. Says whether it was
-    /// taken: too many may be waiting.
+    /// Queues a migration; its keys are held from now on. The caller holds the keys' locks and
+    /// has checked that none is held. Returns `false` if the queue is full.
     #[must_use]
     pub fn submit(&self, migration: Migration) -> bool {
         let hold = self.hold(migration.db, &migration.keys);
-        // What is refused is dropped, and the hold with it.
+        // A rejected migration is dropped with its hold.
         self.sender.try_send((migration, hold)).is_ok()
     }
 
-    /// Keeps writers from these keys; see [`Migrations::submit`] for the locks.
+    /// Blocks writes to these keys; see [`Migrations::submit`] for the locks.
     pub fn hold(&self, db: DbIndex, keys: &[Vec<u8>]) -> Hold {
         let mut held = self.held.lock();
-        // A key that is named twice is held, and let go, once.
+        // A key that is named twice is held and released once.
         let new = keys.iter().filter(|key| held.insert((db, key.to_vec())));
         let keys = new.cloned().collect();
         drop(held);
@@ -147,7 +146,7 @@ impl Migrations {
         }
     }
 
-    /// Where the threads that migrate take their work.
+    /// The queue of the migration threads.
     pub fn queue(&self) -> &Receiver<(Migration, Hold)> {
         &self.receiver
     }

@@ -1,21 +1,20 @@
-//! What the system says about this process and this machine, from `/proc`.
-//! Every figure may be missing on a system that does not say.
+//! Figures of this process and this machine, from `/proc`. Any of them may be missing.
 
 use std::fs::read_to_string;
 
-/// Length of the system's unit of processor time: fixed for programs on Linux.
+/// Ticks of processor time per second: fixed for programs on Linux.
 const TICKS_PER_S: f64 = 100.0;
 
 /// Processor time, in seconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CpuTimes {
-    /// In the program.
+    /// In user mode.
     pub user_s: f64,
-    /// In the system, for the program.
+    /// In the kernel.
     pub system_s: f64,
-    /// As `user_s`, of children that ended.
+    /// As `user_s`, of terminated children.
     pub children_user_s: f64,
-    /// As `system_s`, of children that ended.
+    /// As `system_s`, of terminated children.
     pub children_system_s: f64,
 }
 
@@ -37,7 +36,7 @@ pub fn main_thread_cpu_times() -> CpuTimes {
 }
 
 fn parse_cpu_times(stat: &str) -> Option<CpuTimes> {
-    // The command's name, in parentheses, may contain anything.
+    // The command's name, in parentheses, may contain any characters.
     let (_, fields) = stat.rsplit_once(')')?;
     const FIRST: usize = 11;
     let mut ticks = fields.split_ascii_whitespace().skip(FIRST);
@@ -50,7 +49,7 @@ fn parse_cpu_times(stat: &str) -> Option<CpuTimes> {
     })
 }
 
-/// Pages of the process that are in memory, in bytes.
+/// Resident memory of the process, in bytes.
 pub fn rss_bytes() -> Option<u64> {
     let status = read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
@@ -66,7 +65,7 @@ pub fn machine_memory_bytes() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The system's name, release and machine: `Linux 6.1.0 x86_64`.
+/// The name, release and architecture of the system: `Linux 6.1.0 x86_64`.
 pub fn system_name() -> String {
     let read = |name: &str| {
         let text = read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();

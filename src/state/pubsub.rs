@@ -1,23 +1,21 @@
-//! Publish and subscribe: who listens to what, and messages on their way out.
+//! Publish and subscribe: the subscriptions of all clients, and published messages.
 //!
-//! [`PubSub`] is the one structure for channels, patterns and shard channels:
-//! ordered by name, for each name the subscribers by IO thread. A publisher takes
-//! what it finds there as it stands (a list of subscribers is replaced, never
-//! changed, while somebody holds it).
+//! [`PubSub`] is the one structure for channels, patterns and shard channels, ordered by name.
+//! Each name has its subscribers by IO thread. A publisher takes the lists of subscribers
+//! without a copy: a list is replaced, never changed, while it is shared.
 //!
-//! What a command publishes is for who is subscribed at that moment, and waits in its
-//! thread's [`Outbox`] until the tick is durable. Then it goes into the queues of the
-//! recipients' threads, under the lock that subscribing needs, but not to who has
-//! unsubscribed since: so when a client has unsubscribed, all it will ever get from
-//! other threads is in its thread's queue already, and is taken from there before the
-//! confirmation, as is what waits in the outbox of its own thread (see
-//! [`PubSub::leave`]).
+//! A message is for the clients that are subscribed when it is published. It stays in its
+//! thread's [`Outbox`] until the tick is durable. Then it goes to the queues of the recipients'
+//! threads, under the lock that subscribing takes, except for clients that have unsubscribed
+//! meanwhile. So when a client has unsubscribed, all that it will ever get from other threads
+//! is in its thread's queue already. That is taken from there before the confirmation, and so
+//! are messages in the outbox of its own thread (see [`PubSub::leave`]).
 //!
-//! The receivers of a keyspace event are found when the tick is durable, or before that if
+//! The recipients of a keyspace event are determined when the tick is durable, or earlier if
 //! the thread runs a command that changes subscriptions.
 //!
-//! Order: a thread's messages go out in the order of its commands, and a queue
-//! keeps it.
+//! Order: a thread's messages are sent in the order of its commands, and queues keep that
+//! order.
 
 use super::Server;
 use super::client_id::ClientId;
@@ -77,7 +75,7 @@ impl Subscribers {
         }
     }
 
-    /// Removes who is neither among these nor among those that have `left`.
+    /// Removes the subscribers that are neither in `others` nor in `left`.
     fn keep_those_in(&mut self, others: Option<&Subscribers>, left: &[(usize, ClientId)]) {
         self.0.retain(|(thread, clients)| {
             let others = others.and_then(|others| others.0.iter().find(|(t, _)| t == thread));
@@ -96,7 +94,7 @@ impl Subscribers {
 
 #[derive(Debug, Default)]
 struct Tables {
-    /// Grows with every change.
+    /// Incremented with every change.
     version: u64,
     by_kind: [BTreeMap<Name, Subscribers>; 3],
 }
@@ -125,8 +123,8 @@ impl Tables {
         targets
     }
 
-    /// Removes from the recipients of a message who has unsubscribed since, but not those
-    /// that have `left` and get it all the same.
+    /// Removes recipients of a message that have unsubscribed since, except those in `left`,
+    /// which get it nevertheless.
     fn keep_subscribed(
         &self,
         kind: SubscriptionKind,
@@ -147,16 +145,16 @@ impl Tables {
     }
 }
 
-/// The subscribers of a channel, as of one moment.
+/// The subscribers of a channel at one moment.
 #[derive(Debug, Default)]
 pub struct Targets {
     version: u64,
-    /// The pattern that matched, if it was one.
+    /// The pattern through which they are subscribed, if any.
     found: SmallVec<[(Option<Name>, Subscribers); 1]>,
 }
 
 impl Targets {
-    /// How many messages will be sent.
+    /// The number of messages to send.
     pub fn count(&self) -> usize {
         self.found.iter().map(|(_, s)| s.len()).sum()
     }
@@ -170,12 +168,12 @@ pub struct PubSub {
 }
 
 impl PubSub {
-    /// How many names of a kind have subscribers.
+    /// The number of names of a kind with subscribers.
     pub fn len(&self, kind: SubscriptionKind) -> usize {
         self.names[kind as usize].load(Ordering::Acquire)
     }
 
-    /// Whether nobody can get a message to a channel of this kind: one or two loads.
+    /// Whether no client can get a message to a channel of this kind. Costs one or two loads.
     pub fn is_silent(&self, kind: SubscriptionKind) -> bool {
         self.len(kind) == 0
             && (kind == SubscriptionKind::Shard || self.len(SubscriptionKind::Pattern) == 0)
@@ -189,19 +187,19 @@ impl PubSub {
         }
     }
 
-    /// How many clients are subscribed to this very name.
+    /// The number of clients that are subscribed to exactly this name.
     pub fn subscribers(&self, kind: SubscriptionKind, name: &[u8]) -> usize {
         let tables = self.tables.read();
         tables.of(kind).get(name).map_or(0, Subscribers::len)
     }
 
-    /// Calls `each` with all names of a kind in order.
+    /// Calls `each` with all names of a kind, in order.
     pub fn for_each(&self, kind: SubscriptionKind, mut each: impl FnMut(&[u8])) {
         let tables = self.tables.read();
         tables.of(kind).keys().for_each(|name| each(name));
     }
 
-    /// Subscribes a client, on its own thread, whose outbox this is.
+    /// Subscribes a client, on its own thread, which owns `outbox`.
     pub fn join(
         &self,
         session: &mut Session,
@@ -228,8 +226,8 @@ impl PubSub {
         note(session, kind);
     }
 
-    /// Unsubscribes a client, on its own thread, whose outbox this is; says whether it was
-    /// subscribed. [`PubSub::settle`] comes after the last name if it was to one.
+    /// Unsubscribes a client, on its own thread, which owns `outbox`. Returns whether it was
+    /// subscribed. If so, [`PubSub::settle`] must be called after the last name.
     pub fn leave(
         &self,
         session: &mut Session,
@@ -245,13 +243,13 @@ impl PubSub {
         is_subscribed
     }
 
-    /// A client has unsubscribed from names. What was published before and still waits
-    /// for it goes before the reply of the command that runs; what the running
-    /// transaction itself has published, after it: see [`Outbox::end_transaction`].
+    /// Called after a client has unsubscribed from names. Earlier messages for it that are
+    /// still queued are sent before the reply of the running command; messages of the running
+    /// transaction itself after that reply: see [`Outbox::end_transaction`].
     pub fn settle(&self, server: &Server, session: &mut Session, outbox: &mut Outbox) {
-        session.overtake(server);
+        session.move_before_reply(server);
         match session.deny_blocking {
-            true => session.left_names = true,
+            true => session.has_unsubscribed = true,
             false => outbox.settle(session, false),
         }
     }
@@ -265,7 +263,7 @@ impl PubSub {
         }
     }
 
-    /// Unsubscribes a client that is gone from everything.
+    /// Unsubscribes a disconnected client from everything.
     pub fn forget(&self, session: &mut Session) {
         for kind in KINDS {
             while let Some(name) = session.subscriptions.names(kind).first().cloned() {
@@ -293,7 +291,7 @@ impl PubSub {
     }
 }
 
-/// Lets other threads see how a client is subscribed.
+/// Updates the subscriptions that other threads see.
 fn note(session: &Session, kind: SubscriptionKind) {
     let len = session.subscriptions.names(kind).len();
     session.info.subscriptions[kind as usize].store(len as u32, Ordering::Relaxed);
@@ -301,19 +299,19 @@ fn note(session: &Session, kind: SubscriptionKind) {
     session.info.set_flag(ClientFlags::PUBSUB, any);
 }
 
-/// Something on its way out.
+/// A message in an outbox.
 #[derive(Debug)]
 enum Outgoing {
     Publish {
         kind: SubscriptionKind,
         channel: Box<[u8]>,
         message: Box<[u8]>,
-        /// As of when it was published; nothing if nobody has looked yet.
+        /// The recipients when it was published; `None`: not determined yet.
         targets: Option<Targets>,
-        /// Clients, with their threads, that get it although they have unsubscribed in
-        /// the transaction that published it.
+        /// Clients, with their threads, that get it although they have unsubscribed in the
+        /// transaction that published it.
         left: Vec<(usize, ClientId)>,
-        /// Clients of replicas may listen, too.
+        /// Whether replicas get it as well.
         to_replicas: bool,
     },
     Direct {
@@ -323,9 +321,9 @@ enum Outgoing {
 }
 
 impl Outgoing {
-    /// A client of this thread has unsubscribed from names: it gets what was published
-    /// before that by those all the same. Now, before the reply of the command that runs,
-    /// or with the rest of its transaction (`later`).
+    /// Called after a client of this thread has unsubscribed from names: it still gets messages
+    /// that were published before. Now, before the reply of the running command, or with the
+    /// rest of its transaction (`later`).
     fn settle(&mut self, session: &mut Session, later: bool) {
         let (thread, id) = (session.info.thread, session.info.id);
         let Outgoing::Publish {
@@ -360,11 +358,11 @@ impl Outgoing {
                 bytes: push_of(*kind, pattern.as_deref(), channel, message),
                 form: Form::Message,
             };
-            delivery.write(session.resp3, &mut session.overtaken);
+            delivery.write(session.resp3, &mut session.output_before_reply);
         }
     }
 
-    /// Whether it is for this client although that is not subscribed any more.
+    /// Whether it is for this client although that has unsubscribed.
     fn is_owed_to(&self, client: ClientId) -> bool {
         match self {
             Outgoing::Publish { left, .. } => left.iter().any(|(_, left)| *left == client),
@@ -373,13 +371,13 @@ impl Outgoing {
     }
 }
 
-/// What the commands of one thread send to clients once their tick is durable.
+/// Messages of the commands of one thread, to be sent when their tick is durable.
 #[derive(Debug, Default)]
 pub struct Outbox {
     items: Vec<Outgoing>,
-    /// Whether nobody has looked yet who gets some of the items.
+    /// Whether the recipients of some messages are not determined yet.
     has_unknown_targets: bool,
-    /// The IO thread that this one is: it need not be woken.
+    /// The IO thread that owns this outbox, which need not be woken.
     thread: Option<usize>,
 }
 
@@ -392,7 +390,7 @@ impl Outbox {
         }
     }
 
-    /// What waits, to be sent later; nothing waits here any more.
+    /// Takes all messages, to be sent later.
     #[must_use]
     pub fn take(&mut self) -> Outbox {
         let thread = self.thread;
@@ -403,13 +401,12 @@ impl Outbox {
         std::mem::replace(self, empty)
     }
 
-    /// Whether nothing waits.
+    /// Whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Publishes a message here, and to the clients of replicas; `targets` is who
-    /// listens.
+    /// Publishes a message here and to replicas; `targets` are its subscribers.
     pub fn publish(
         &mut self,
         kind: SubscriptionKind,
@@ -445,7 +442,7 @@ impl Outbox {
         });
     }
 
-    /// Finds out who gets what waits here, before that changes.
+    /// Determines the recipients of all messages, before subscriptions change.
     fn find_targets(&mut self, tables: &Tables) {
         if !std::mem::take(&mut self.has_unknown_targets) {
             return;
@@ -463,22 +460,22 @@ impl Outbox {
         }
     }
 
-    /// A client of this thread has unsubscribed from names.
+    /// Called after a client of this thread has unsubscribed from names.
     fn settle(&mut self, session: &mut Session, later: bool) {
         let items = self.items.iter_mut();
         items.for_each(|item| item.settle(session, later));
     }
 
-    /// The transaction of a client of this thread ends: what it has published goes to the
-    /// client itself, too, if that was subscribed then. Once for the whole transaction, which
-    /// may have many commands that publish and unsubscribe.
+    /// Called at the end of a transaction: its messages still go to its own client if that was
+    /// subscribed when they were published. This runs once per transaction, since that may have
+    /// many commands which publish and unsubscribe.
     pub fn end_transaction(&mut self, session: &mut Session) {
-        if std::mem::take(&mut session.left_names) {
+        if std::mem::take(&mut session.has_unsubscribed) {
             self.settle(session, true);
         }
     }
 
-    /// Whether something here is for a client that may not be subscribed any more.
+    /// Whether there is a message for a client that may have unsubscribed.
     pub fn is_for(&self, client: ClientId) -> bool {
         self.items.iter().any(|item| item.is_owed_to(client))
     }
@@ -510,12 +507,12 @@ impl Outbox {
         }
     }
 
-    /// How much waits, for [`Outbox::truncate`].
+    /// The number of messages, for [`Outbox::truncate`].
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Forgets what came after the first `len` items.
+    /// Removes all messages after the first `len`.
     pub fn truncate(&mut self, len: usize) {
         self.items.truncate(len);
     }
@@ -527,7 +524,7 @@ impl Outbox {
         self.items.push(Outgoing::Direct { thread, delivery });
     }
 
-    /// Hands everything to the threads of its recipients. The tick is durable.
+    /// Sends all messages to the threads of their recipients. The tick must be durable.
     pub fn flush(&mut self, server: &Server) {
         if self.items.is_empty() {
             return;
@@ -552,7 +549,7 @@ impl Outbox {
                             targets
                         }
                     };
-                    spread(kind, &channel, &message, &targets, &mut batches);
+                    add_to_batches(kind, &channel, &message, &targets, &mut batches);
                     if to_replicas {
                         for_replicas.push(Published {
                             kind,
@@ -569,7 +566,7 @@ impl Outbox {
             }
         }
         if !for_replicas.is_empty() {
-            // All that was written before stands before this position.
+            // All earlier writes precede this position.
             let after = server.engine.binlog.range().next_position;
             server.replication.publish(after, for_replicas);
         }
@@ -581,9 +578,9 @@ impl Outbox {
     }
 }
 
-/// Adds one message to the batches of its recipients' threads; encoded once for
-/// all that are subscribed to the same name.
-fn spread(
+/// Adds one message to the batches of its recipients' threads. It is encoded once for all
+/// subscribers of the same name.
+fn add_to_batches(
     kind: SubscriptionKind,
     channel: &[u8],
     message: &[u8],
@@ -604,7 +601,7 @@ fn spread(
     }
 }
 
-/// What a subscriber to a name gets: to a pattern, if there is one.
+/// The encoded message for subscribers of the channel, or of `pattern`.
 fn push_of(
     kind: SubscriptionKind,
     pattern: Option<&[u8]>,

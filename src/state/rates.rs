@@ -1,11 +1,11 @@
-//! How fast counters grow, averaged over the last samples: the
-//! `instantaneous_*` fields of INFO.
+//! Rates at which counters grow, averaged over the last samples: the `instantaneous_*` fields
+//! of INFO.
 
 use super::stats::Stats;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 
-/// Samples that an average is taken over.
+/// Samples in an average.
 const SAMPLES: usize = 16;
 
 /// Rates per second.
@@ -17,9 +17,9 @@ pub struct PerSecond {
     pub input_bytes: f64,
     /// Bytes sent.
     pub output_bytes: f64,
-    /// Of the bytes read: from the master.
+    /// Bytes read from the master; part of `input_bytes`.
     pub repl_input_bytes: f64,
-    /// Of the bytes sent: to replicas.
+    /// Bytes sent to replicas; part of `output_bytes`.
     pub repl_output_bytes: f64,
 }
 
@@ -33,14 +33,14 @@ struct Sample {
     repl_output_bytes: u64,
 }
 
-/// Samples of counters, and the rates that follow from them.
+/// Samples of counters, from which rates are computed.
 #[derive(Debug, Default)]
 pub struct Rates {
     samples: Mutex<VecDeque<Sample>>,
 }
 
 impl Rates {
-    /// Takes a sample; to be called about as often as averages should follow.
+    /// Takes a sample; to be called at regular intervals.
     pub fn sample(&self, stats: &Stats, now_us: u64) {
         let mut samples = self.samples.lock();
         if samples.len() == SAMPLES {
@@ -56,7 +56,7 @@ impl Rates {
         });
     }
 
-    /// The average over the samples kept.
+    /// The average over the kept samples.
     pub fn per_second(&self) -> PerSecond {
         let samples = self.samples.lock();
         let (Some(first), Some(last)) = (samples.front(), samples.back()) else {
@@ -66,7 +66,7 @@ impl Rates {
         if seconds <= 0.0 {
             return PerSecond::default();
         }
-        // Counters go back when they are reset.
+        // Counters are smaller after a reset.
         let rate = |from: u64, to: u64| to.saturating_sub(from) as f64 / seconds;
         PerSecond {
             commands: rate(first.commands, last.commands),

@@ -1,8 +1,8 @@
-//! Replication as all threads see it: which master is to be followed and how
-//! the link to it stands; which replicas are fed and how far they are.
+//! The state of replication that threads share: the desired master and the state of the link to
+//! it; the replicas and their positions.
 //!
-//! Commands change [`Replication::desired`] and look at figures; the threads
-//! that do the work live in [`crate::replication`](../../replication/index.html).
+//! Commands change [`Replication::desired`] and read figures; the threads that do the work are
+//! in [`crate::replication`](../../replication/index.html).
 
 use super::client_memory::Account;
 use super::config::MasterAddr;
@@ -10,6 +10,8 @@ use super::mailbox::Socket;
 use super::subscriptions::SubscriptionKind;
 use super::waiters::{AckWait, Verdict, Waiters};
 use super::{ClientId, ClientInfo};
+use crate::base::time::{AtomicUnixMs, UnixMs};
+use crate::encoding::binlog::{AtomicPosition, Position};
 use crate::sys::clock;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::collections::VecDeque;
@@ -18,44 +20,43 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// What a replica says of itself before it asks to be fed.
+/// What a replica announces before PSYNC (REPLCONF).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Announcement {
-    /// The port that it listens on; 0 if it did not say.
+    /// Its listening port; 0 if not announced.
     pub port: u16,
-    /// The address that others reach it by; empty if it did not say.
+    /// The address at which others reach it; empty if not announced.
     pub ip: String,
-    /// Its `run_id`; empty if it did not say.
+    /// Its `run_id`; empty if not announced.
     pub run_id: String,
-    /// The format version of the rows that it can take; `None` if it speaks
-    /// Redis' dialect.
+    /// The format version of rows that it accepts; `None` if it speaks Redis' protocol.
     pub format: Option<u32>,
-    /// It can take a file whose length nobody knows beforehand.
+    /// Whether it accepts a data set of unknown length (`eof`).
     pub eof: bool,
-    /// It wants the data set and not what comes after it.
+    /// Whether it wants only the data set, without the stream that follows.
     pub rdb_only: bool,
-    /// The only parts of the data set that it wants; `None` for all.
+    /// The parts of the data set that it wants; `None`: all.
     pub filter: Option<Filter>,
 }
 
 /// Parts of a data set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// The libraries of functions.
+    /// Whether it has the libraries of functions.
     pub functions: bool,
 }
 
-/// Where a replica wants to go on.
+/// The PSYNC request of a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Psync {
-    /// The history that it holds; `?` for none.
+    /// The replication id of its history; `?` for none.
     pub id: String,
-    /// Up to which position, exclusive.
-    pub next: Option<u64>,
-    /// It said SYNC: it expects no line before the data set, and never says how
-    /// far it is.
+    /// The position of the next byte that it needs, if it has any.
+    pub next: Option<Position>,
+    /// Whether the command was SYNC: no line is sent before the data set, and the replica never
+    /// acknowledges a position.
     pub is_sync: bool,
-    /// The replica.
+    /// What the replica has announced.
     pub announced: Announcement,
 }
 
@@ -65,25 +66,25 @@ pub struct Taken {
     pub socket: Socket,
     /// The client.
     pub info: Arc<ClientInfo>,
-    /// What was read from it and not yet run.
+    /// Bytes that were read from it and not processed.
     pub input: Vec<u8>,
-    /// What it asked for.
+    /// Its request.
     pub psync: Psync,
 }
 
-/// How far a replica's feeding is.
+/// The state of a replica's feeding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Feeding {
-    /// It waits for the snapshot.
+    /// Waiting for the snapshot.
     Waiting = 0,
-    /// It gets the data set.
+    /// Sending the data set.
     Snapshot = 1,
-    /// It gets the stream.
+    /// Sending the stream.
     Online = 2,
 }
 
-/// A replica that is fed.
+/// A connected replica.
 pub struct Replica {
     /// Its connection.
     pub client: Arc<ClientInfo>,
@@ -94,26 +95,26 @@ pub struct Replica {
     run_id: String,
     feeding: AtomicU8,
     /// It has applied everything before this position.
-    pub acked: AtomicU64,
-    /// And synced everything before this one to its disk.
-    pub synced: AtomicU64,
-    /// When it last said so, Unix ms.
-    pub acked_ms: AtomicU64,
-    /// Somebody waits for it to say so.
+    pub acked: AtomicPosition,
+    /// It has synced everything before this position to its disk.
+    pub synced: AtomicPosition,
+    /// When it last acknowledged a position, Unix ms.
+    pub acked_ms: AtomicUnixMs,
+    /// Whether it is to be asked for an acknowledgement.
     pub ask: AtomicBool,
-    /// It is a Redis, or one is behind it: nothing but what is logged tells it that its
-    /// master lives.
+    /// Whether it is a Redis replica, or has one behind it: such replicas detect a dead master
+    /// only by logged PINGs.
     pub wants_pings: AtomicBool,
-    /// What waits to be sent to it, in memory.
+    /// Memory of the queue for it.
     pub account: Account,
     messages: Mutex<Messages>,
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
-/// A message that clients of replicas may listen to.
+/// A published message for clients of replicas.
 #[derive(Debug)]
 pub struct Published {
-    /// What the channel is.
+    /// The kind of the channel.
     pub kind: SubscriptionKind,
     /// The channel.
     pub channel: Box<[u8]>,
@@ -121,14 +122,13 @@ pub struct Published {
     pub message: Box<[u8]>,
 }
 
-/// Bytes of messages that wait for a replica; the oldest are lost to it if there
-/// are more.
+/// Bytes of messages that are queued for a replica; beyond them the oldest are dropped.
 const MESSAGE_BYTES: usize = 16 << 20;
 
-/// Messages for a replica, each with the position of the binlog that it follows.
+/// Messages for a replica, each with the binlog position that it follows.
 #[derive(Debug, Default)]
 struct Messages {
-    waiting: VecDeque<(u64, Arc<Published>)>,
+    waiting: VecDeque<(Position, Arc<Published>)>,
     bytes: usize,
 }
 
@@ -143,7 +143,7 @@ impl Replica {
     pub fn new(
         client: Arc<ClientInfo>,
         announced: &Announcement,
-        now_ms: u64,
+        now_ms: UnixMs,
         wake: Box<dyn Fn() + Send + Sync>,
     ) -> Replica {
         let peer = client.addr.rsplit_once(':');
@@ -159,16 +159,16 @@ impl Replica {
             feeding: AtomicU8::new(Feeding::Waiting as u8),
             account: Account::default(),
             messages: Mutex::default(),
-            acked: AtomicU64::new(0),
-            synced: AtomicU64::new(0),
-            acked_ms: AtomicU64::new(now_ms),
+            acked: AtomicPosition::default(),
+            synced: AtomicPosition::default(),
+            acked_ms: AtomicUnixMs::new(now_ms),
             ask: AtomicBool::new(false),
             wants_pings: AtomicBool::new(false),
             wake,
         }
     }
 
-    /// How far its feeding is.
+    /// The state of its feeding.
     pub fn feeding(&self) -> Feeding {
         match self.feeding.load(Ordering::Acquire) {
             0 => Feeding::Waiting,
@@ -177,17 +177,17 @@ impl Replica {
         }
     }
 
-    /// Notes how far its feeding is.
+    /// Sets the state of its feeding.
     pub fn set_feeding(&self, feeding: Feeding) {
         self.feeding.store(feeding as u8, Ordering::Release);
     }
 
-    /// Seconds since it last said how far it is.
-    pub fn silent_s(&self, now_ms: u64) -> u64 {
-        now_ms.saturating_sub(self.acked_ms.load(Ordering::Relaxed)) / 1000
+    /// Seconds since its last acknowledgement.
+    pub fn silent_s(&self, now_ms: UnixMs) -> u64 {
+        now_ms.since(self.acked_ms.load(Ordering::Relaxed)) / 1000
     }
 
-    /// Asks it to say at once how far it is.
+    /// Asks it to acknowledge its position at once.
     pub fn ask(&self) {
         self.ask.store(true, Ordering::Release);
         (self.wake)();
@@ -198,7 +198,7 @@ impl Replica {
         (self.wake)();
     }
 
-    fn publish(&self, after: u64, messages: &[Arc<Published>]) {
+    fn publish(&self, after: Position, messages: &[Arc<Published>]) {
         let mut all = self.messages.lock();
         for message in messages {
             all.bytes += message.memory();
@@ -213,8 +213,8 @@ impl Replica {
         self.wake();
     }
 
-    /// The next message, once all that was written before it is on its way.
-    pub fn next_message(&self, sent_to: u64) -> Option<Arc<Published>> {
+    /// The next message, if everything before it in the binlog is sent.
+    pub fn next_message(&self, sent_to: Position) -> Option<Arc<Published>> {
         let mut all = self.messages.lock();
         all.waiting.front().filter(|(after, _)| *after <= sent_to)?;
         let (_, message) = all.waiting.pop_front()?;
@@ -223,24 +223,24 @@ impl Replica {
     }
 }
 
-/// How the link to the master stands.
+/// The state of the link to the master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LinkPhase {
-    /// It must be connected.
+    /// Not connected.
     Connect = 0,
-    /// It is being connected.
+    /// Connecting.
     Connecting = 1,
-    /// Password, port and position are told.
+    /// Exchange of password, port and position.
     Handshake = 2,
-    /// The data set arrives.
+    /// Receiving the data set.
     Sync = 3,
-    /// The stream arrives.
+    /// Receiving the stream.
     Connected = 4,
 }
 
 impl LinkPhase {
-    /// What ROLE calls it.
+    /// Its name in ROLE.
     pub fn name(self) -> &'static str {
         match self {
             LinkPhase::Connect => "connect",
@@ -256,34 +256,34 @@ impl LinkPhase {
 #[derive(Default)]
 pub struct Link {
     phase: AtomicU8,
-    /// When the master was last heard, Unix ms; 0: never.
-    pub heard_ms: AtomicU64,
+    /// When data of the master last arrived, Unix ms; 0: never.
+    pub heard_ms: AtomicUnixMs,
     /// When the link went down, Unix ms.
-    pub down_ms: AtomicU64,
+    pub down_ms: AtomicUnixMs,
     /// Position of the master's next row, as far as it is known.
-    pub master_next: AtomicU64,
-    /// When the row that was applied last was committed there, Unix ms.
-    pub applied_ms: AtomicU64,
-    /// Where the stream of a Redis master goes on that is applied here: offset of the
-    /// next byte; 0 if no Redis is followed.
-    pub stream_next: AtomicU64,
-    /// And up to where it has been read.
-    pub stream_read: AtomicU64,
-    /// Bytes that the data set under way has, if that is known, as with Redis masters;
-    /// otherwise 0.
+    pub master_next: AtomicPosition,
+    /// When the master committed the row that was applied last, Unix ms.
+    pub applied_ms: AtomicUnixMs,
+    /// The offset of the next byte of a Redis master's stream to apply; 0 if no Redis master is
+    /// followed.
+    pub stream_next: AtomicPosition,
+    /// The offset up to which that stream has been read.
+    pub stream_read: AtomicPosition,
+    /// Bytes of the data set that is being received, if the master announced them, as Redis
+    /// masters do; otherwise 0.
     pub sync_bytes: AtomicU64,
-    /// Keys that the data set under way has, keys and bytes of it that are here.
+    /// Keys of the data set that is being received.
     pub sync_keys: AtomicU64,
-    /// See there.
+    /// Keys of it that have arrived.
     pub sync_keys_here: AtomicU64,
-    /// See there.
+    /// Bytes of it that have arrived.
     pub sync_bytes_here: AtomicU64,
     socket: Mutex<Option<TcpStream>>,
     hung_up: Arc<AtomicBool>,
 }
 
 impl Link {
-    /// How it stands.
+    /// The state of the link.
     pub fn phase(&self) -> LinkPhase {
         match self.phase.load(Ordering::Acquire) {
             0 => LinkPhase::Connect,
@@ -294,14 +294,14 @@ impl Link {
         }
     }
 
-    fn set_phase(&self, phase: LinkPhase, now_ms: u64) {
+    fn set_phase(&self, phase: LinkPhase, now_ms: UnixMs) {
         let before = self.phase.swap(phase as u8, Ordering::AcqRel);
         if before == LinkPhase::Connected as u8 && phase != LinkPhase::Connected {
             self.down_ms.store(now_ms, Ordering::Relaxed);
         }
     }
 
-    /// Forgets what is known of the data set that came last.
+    /// Resets the figures of the data set.
     pub fn begin_sync(&self) {
         let figures = [
             &self.sync_bytes,
@@ -314,30 +314,30 @@ impl Link {
         }
     }
 
-    /// Where the stream of a Redis master goes on, and up to where it has been read;
-    /// nothing if no Redis is followed.
-    pub fn stream(&self) -> Option<(u64, u64)> {
+    /// Offsets of a Redis master's stream: the next byte to apply, and up to where it has been
+    /// read. `None` if no Redis master is followed.
+    pub fn stream(&self) -> Option<(Position, Position)> {
         let next = self.stream_next.load(Ordering::Relaxed);
         let read = self.stream_read.load(Ordering::Relaxed);
-        (next > 0).then_some((next, read.max(next)))
+        (next > Position::NONE).then_some((next, read.max(next)))
     }
 
-    /// Notes the socket, so that [`Link::hang_up`] can end its reads.
+    /// Stores the socket, so that [`Link::hang_up`] can end blocked reads.
     pub fn set_socket(&self, socket: Option<TcpStream>) {
         *self.socket.lock() = socket;
     }
 
-    /// A new link begins. What is returned is set once it is hung up.
+    /// Begins a new link. Returns a flag that is set by [`Link::hang_up`].
     pub fn begin(&self) -> Arc<AtomicBool> {
         self.hung_up.store(false, Ordering::Release);
         self.hung_up.clone()
     }
 
-    /// Breaks the connection, and has scripts of the master's end.
+    /// Closes the connection, and stops running scripts of the master's stream.
     pub fn hang_up(&self) {
         self.hung_up.store(true, Ordering::Release);
         if let Some(socket) = self.socket.lock().as_ref() {
-            // A socket that is not connected any more is as good as hung up.
+            // A socket that is no longer connected needs no shutdown.
             let _ = socket.shutdown(Shutdown::Both);
         }
     }
@@ -346,34 +346,34 @@ impl Link {
 /// What the link thread is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Desired {
-    /// Whom to follow.
+    /// The master to follow, if any.
     pub master: Option<MasterAddr>,
-    /// Grows with every change.
+    /// Incremented with every change.
     pub version: u64,
-    /// The threads shall end.
+    /// Whether the threads are to end.
     pub stop: bool,
-    /// The failover under way.
+    /// The running failover, if any.
     pub failover: Option<Failover>,
 }
 
 impl Desired {
-    /// Whether the same master is wanted, and any at all.
+    /// Whether nothing has changed since `earlier`, and the threads are not to end.
     pub fn is_still(&self, earlier: &Desired) -> bool {
         self.version == earlier.version && !self.stop
     }
 }
 
-/// A failover under way: the server waits until a replica has everything, then
-/// they change roles.
+/// A running failover: the server waits until a replica has everything, then the two change
+/// roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failover {
-    /// Which replica; `None`: the first that has everything.
+    /// The replica to promote; `None`: the first that has everything.
     pub target: Option<MasterAddr>,
-    /// When to give up, or to go on without waiting, Unix ms.
-    pub deadline_ms: Option<u64>,
-    /// At the deadline, go on.
+    /// When to give up, or with `force` to continue without waiting, Unix ms.
+    pub deadline_ms: Option<UnixMs>,
+    /// Whether to continue at the deadline.
     pub force: bool,
-    /// The replica is being told.
+    /// Whether the replica is being promoted.
     pub in_progress: bool,
 }
 
@@ -389,12 +389,12 @@ pub struct Replication {
     replicas: RwLock<Vec<Arc<Replica>>>,
     take: OnceLock<Box<Take>>,
     waits: Mutex<Vec<(ClientId, Weak<AckWait>)>>,
-    /// How many those are.
+    /// Length of `waits`.
     waiting: AtomicUsize,
 }
 
 impl Replication {
-    /// A server that shall follow `master`.
+    /// A server that is to follow `master`.
     pub fn new(master: Option<MasterAddr>) -> Replication {
         Replication {
             is_replica: AtomicBool::new(master.is_some()),
@@ -413,13 +413,13 @@ impl Replication {
         }
     }
 
-    /// Whether a wait is over already.
-    pub fn is_over(&self, wait: &AckWait, synced_here: u64) -> bool {
-        look(wait, &self.replicas.read(), synced_here)
+    /// Whether a wait is already satisfied.
+    pub fn is_over(&self, wait: &AckWait, synced_here: Position) -> bool {
+        is_satisfied(wait, &self.replicas.read(), synced_here)
     }
 
-    /// From now on [`Replication::end_waits`] looks after a client's wait, for as
-    /// long as somebody keeps it. All replicas are asked how far they are.
+    /// Registers a client's wait for [`Replication::end_waits`], for as long as `wait` exists
+    /// elsewhere. Asks all replicas for acknowledgements.
     pub fn look_after(&self, client: ClientId, wait: &Arc<AckWait>) {
         let mut waits = self.waits.lock();
         waits.push((client, Arc::downgrade(wait)));
@@ -430,9 +430,9 @@ impl Replication {
         }
     }
 
-    /// Ends the waits that are over, after something has moved. Returns the
-    /// threads whose clients they were.
-    pub fn end_waits(&self, waiters: &Waiters, synced_here: u64) -> Vec<usize> {
+    /// Ends the waits that are satisfied. Called after a position has changed. Returns the
+    /// threads of their clients.
+    pub fn end_waits(&self, waiters: &Waiters, synced_here: Position) -> Vec<usize> {
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return Vec::new();
         }
@@ -443,7 +443,7 @@ impl Replication {
             let Some(wait) = wait.upgrade() else {
                 return false;
             };
-            let over = look(&wait, &replicas, synced_here);
+            let over = is_satisfied(&wait, &replicas, synced_here);
             if over {
                 let verdict = Verdict::Reply(wait.reply());
                 threads.extend(waiters.interrupt(*client, verdict));
@@ -454,8 +454,8 @@ impl Replication {
         threads
     }
 
-    /// Notes how the link stands that follows what was desired `then`; one that
-    /// is not wanted any more says nothing.
+    /// Sets the state of the link that follows the master of `then`; ignored if that is no
+    /// longer the desired one.
     pub fn set_phase(&self, then: &Desired, phase: LinkPhase) {
         let desired = self.desired.lock();
         if desired.is_still(then) {
@@ -463,18 +463,18 @@ impl Replication {
         }
     }
 
-    /// Whether this server is a replica; looked at for every write.
+    /// Whether this server is a replica; read for every write.
     pub fn is_replica(&self) -> bool {
         self.is_replica.load(Ordering::Relaxed)
     }
 
-    /// What the link thread is to do.
+    /// The desired state of replication.
     pub fn desired(&self) -> MutexGuard<'_, Desired> {
         self.desired.lock()
     }
 
-    /// Changes whom to follow; `with` happens before anybody sees the change, and
-    /// if it fails there is none.
+    /// Changes the master to follow. `with` runs before the change becomes visible; if it
+    /// fails, nothing changes.
     pub fn follow<E>(
         &self,
         master: Option<MasterAddr>,
@@ -486,7 +486,7 @@ impl Replication {
         self.is_replica.store(master.is_some(), Ordering::SeqCst);
         desired.master = master;
         desired.version += 1;
-        // Nobody knows of the change yet: this is the old link.
+        // The change is not visible yet, so this is the old link.
         self.link.hang_up();
         self.link.set_phase(LinkPhase::Connect, clock::unix_ms());
         self.changed.notify_all();
@@ -505,8 +505,8 @@ impl Replication {
         self.changed.notify_all();
     }
 
-    /// Hands over to `target`, if a failover is under way: follows it, and tells
-    /// it to be a master. Says whether that was begun.
+    /// Begins the last step of a running failover: this server follows `target`, and the link
+    /// thread promotes it. Returns whether a failover was running.
     pub fn hand_over(&self, target: MasterAddr) -> bool {
         let mut desired = self.desired.lock();
         let Some(failover) = &mut desired.failover else {
@@ -519,7 +519,7 @@ impl Replication {
         true
     }
 
-    /// The failover that `then` was handed over for waits for a replica again.
+    /// Undoes [`Replication::hand_over`]: the failover waits for a replica again.
     pub fn hand_back(&self, then: &Desired) {
         let mut desired = self.desired.lock();
         if !desired.is_still(then) {
@@ -533,7 +533,7 @@ impl Replication {
         self.is_replica.store(false, Ordering::SeqCst);
     }
 
-    /// Tells the link thread to end.
+    /// Tells the threads to end.
     pub fn stop(&self) {
         let mut desired = self.desired.lock();
         desired.stop = true;
@@ -545,7 +545,7 @@ impl Replication {
         }
     }
 
-    /// Waits until what is desired differs from `seen`, or for `timeout`.
+    /// Waits until the desired state differs from `seen`, for at most `timeout`.
     pub fn wait_for_change(&self, seen: &Desired, timeout: Duration) -> Desired {
         let mut desired = self.desired.lock();
         if *desired == *seen {
@@ -559,8 +559,8 @@ impl Replication {
         self.replicas.read().clone()
     }
 
-    /// Adds a replica. If it has come back over a new connection, the old one
-    /// counts no more: else WAIT would count the same data twice.
+    /// Adds a replica. If it had an earlier connection, that one is removed: WAIT would count
+    /// the same replica twice.
     pub fn add_replica(&self, replica: Arc<Replica>) {
         let mut replicas = self.replicas.write();
         replicas.retain(|old| {
@@ -589,15 +589,15 @@ impl Replication {
         !self.replicas.read().is_empty()
     }
 
-    /// Whether a replica wants pings to be logged.
+    /// Whether a replica needs logged PINGs.
     pub fn wants_pings(&self) -> bool {
         let wants = |replica: &Arc<Replica>| replica.wants_pings.load(Ordering::Relaxed);
         self.replicas.read().iter().any(wants)
     }
 
-    /// Leaves messages to the feeders of all replicas that are online, to be sent
-    /// after what stands before this position of the binlog.
-    pub fn publish(&self, after: u64, messages: Vec<Published>) {
+    /// Queues messages for all replicas that get the stream. They are sent after the binlog up
+    /// to position `after`.
+    pub fn publish(&self, after: Position, messages: Vec<Published>) {
         let messages: Vec<Arc<Published>> = messages.into_iter().map(Arc::new).collect();
         for replica in &*self.replicas.read() {
             if replica.feeding() == Feeding::Online {
@@ -606,13 +606,13 @@ impl Replication {
         }
     }
 
-    /// How many replicas that say how far they are lack what stands before
-    /// `next_position`; they are asked for it.
-    pub fn lagging(&self, next_position: u64) -> usize {
+    /// The number of replicas that acknowledge positions and are behind `next_position`. Asks
+    /// them for acknowledgements.
+    pub fn lagging(&self, next_position: Position) -> usize {
         let mut replicas = self.replicas();
         replicas.retain(|replica| {
             let acked = replica.acked.load(Ordering::Acquire);
-            replica.feeding() == Feeding::Online && acked > 0 && acked < next_position
+            replica.feeding() == Feeding::Online && acked > Position::NONE && acked < next_position
         });
         for replica in &replicas {
             replica.ask();
@@ -620,9 +620,9 @@ impl Replication {
         replicas.len()
     }
 
-    /// How many replicas are online and said so within `max_lag_s` seconds (0:
-    /// any time).
-    pub fn good_replicas(&self, max_lag_s: u64, now_ms: u64) -> usize {
+    /// The number of replicas that get the stream and have acknowledged within `max_lag_s`
+    /// seconds (0: ever).
+    pub fn good_replicas(&self, max_lag_s: u64, now_ms: UnixMs) -> usize {
         let replicas = self.replicas.read();
         let good = replicas.iter().filter(|replica| {
             replica.feeding() == Feeding::Online
@@ -631,12 +631,12 @@ impl Replication {
         good.count()
     }
 
-    /// Says who feeds replicas; once, by the main program.
+    /// Registers the function that starts feeders; once, by the main program.
     pub fn on_take(&self, take: Box<Take>) {
         let _ = self.take.set(take);
     }
 
-    /// Gives a connection to a feeder.
+    /// Hands a connection over to a new feeder.
     pub fn take(&self, taken: Taken) {
         if let Some(take) = self.take.get() {
             take(taken);
@@ -644,9 +644,8 @@ impl Replication {
     }
 }
 
-/// Looks how far replicas are, and this server's disk; says whether that is
-/// enough.
-fn look(wait: &AckWait, replicas: &[Arc<Replica>], synced_here: u64) -> bool {
+/// Counts the replicas and the local disk for a wait. Returns whether the wait is satisfied.
+fn is_satisfied(wait: &AckWait, replicas: &[Arc<Replica>], synced_here: Position) -> bool {
     let is_there = |replica: &&Arc<Replica>| {
         let position = match wait.synced {
             None => &replica.acked,

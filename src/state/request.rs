@@ -1,15 +1,15 @@
-//! A request that is kept for later: queued by MULTI, or of a client that waits.
+//! A request that is stored: queued by MULTI, or of a waiting client.
 
 /// The arguments of a command, owned, in one piece of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     bytes: Box<[u8]>,
-    /// Where each argument ends.
+    /// The end of each argument.
     ends: Box<[usize]>,
 }
 
 impl Request {
-    /// Keeps `args`.
+    /// Copies `args`.
     pub fn new(args: &[&[u8]]) -> Request {
         let mut end = 0;
         let ends = args.iter().map(|arg| {
@@ -33,7 +33,7 @@ impl Request {
         args.collect()
     }
 
-    /// Bytes of the arguments alone.
+    /// Bytes of the arguments.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -43,7 +43,7 @@ impl Request {
         self.bytes.is_empty()
     }
 
-    /// About how much memory it takes.
+    /// Approximate memory, in bytes.
     pub fn memory(&self) -> usize {
         size_of::<Request>() + self.bytes.len() + size_of_val(&*self.ends)
     }

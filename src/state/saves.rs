@@ -1,17 +1,18 @@
-//! SAVE and BGSAVE as they stand: one at a time, and what came of the last.
+//! The state of SAVE and BGSAVE: one runs at a time; and the result of the last one.
 
+use crate::base::time::{AtomicUnixMs, UnixMs};
 use crate::sys::clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// No save has been made yet.
+/// No save has ended yet.
 const NEVER: i64 = -1;
 
-/// The save that runs, and how the last one ended.
+/// The running save, and the result of the last one.
 #[derive(Debug)]
 pub struct Saves {
     running: AtomicBool,
-    started_ms: AtomicU64,
+    started_ms: AtomicUnixMs,
     last_s: AtomicU64,
     last_failed: AtomicBool,
     last_duration_s: AtomicI64,
@@ -19,7 +20,7 @@ pub struct Saves {
     saved_writes: AtomicU64,
 }
 
-/// The right to save; ends with [`Turn::end`], or as a failure when dropped.
+/// A running save. It ends with [`Turn::end`], or as a failure when it is dropped.
 #[derive(Debug)]
 pub struct Turn {
     saves: Arc<Saves>,
@@ -27,12 +28,12 @@ pub struct Turn {
 }
 
 impl Saves {
-    /// No save yet; the server starts now with what `writes` writes have made.
-    pub fn new(now_ms: u64, writes: u64) -> Saves {
+    /// The state at the start, when the database has `writes` writes.
+    pub fn new(now_ms: UnixMs, writes: u64) -> Saves {
         Saves {
             running: AtomicBool::new(false),
-            started_ms: AtomicU64::new(0),
-            last_s: AtomicU64::new(now_ms / 1000),
+            started_ms: AtomicUnixMs::default(),
+            last_s: AtomicU64::new(now_ms.0 / 1000),
             last_failed: AtomicBool::new(false),
             last_duration_s: AtomicI64::new(NEVER),
             count: AtomicU64::new(0),
@@ -52,14 +53,14 @@ impl Saves {
         })
     }
 
-    /// For how many seconds a save has been running, if one does.
+    /// Seconds since the start of the running save, if any.
     pub fn running_s(&self) -> Option<u64> {
         let running = self.running.load(Ordering::Acquire);
         let started_ms = self.started_ms.load(Ordering::Relaxed);
-        running.then(|| clock::unix_ms().saturating_sub(started_ms) / 1000)
+        running.then(|| clock::unix_ms().since(started_ms) / 1000)
     }
 
-    /// When the last save that succeeded ended (or the server started), Unix s.
+    /// When the last successful save ended, or the server started, Unix s.
     pub fn last_s(&self) -> u64 {
         self.last_s.load(Ordering::Relaxed)
     }
@@ -69,35 +70,35 @@ impl Saves {
         self.last_failed.load(Ordering::Relaxed)
     }
 
-    /// How long the last save took, in seconds, if there was one.
+    /// Duration of the last save in seconds, if there was one.
     pub fn last_duration_s(&self) -> Option<u64> {
         u64::try_from(self.last_duration_s.load(Ordering::Relaxed)).ok()
     }
 
-    /// Saves that succeeded.
+    /// Number of successful saves.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// How many writes the last save knew of.
+    /// Number of writes that the last successful save contains.
     pub fn saved_writes(&self) -> u64 {
         self.saved_writes.load(Ordering::Relaxed)
     }
 }
 
 impl Turn {
-    /// Ends a save that holds what `writes` writes have made, or that failed.
+    /// Ends a save. `writes` is the number of writes that it contains; `None`: it failed.
     pub fn end(mut self, writes: Option<u64>) {
         let saves = &self.saves;
         let now_ms = clock::unix_ms();
-        let took_ms = now_ms.saturating_sub(saves.started_ms.load(Ordering::Relaxed));
+        let took_ms = now_ms.since(saves.started_ms.load(Ordering::Relaxed));
         saves
             .last_duration_s
             .store((took_ms / 1000) as i64, Ordering::Relaxed);
         saves.last_failed.store(writes.is_none(), Ordering::Relaxed);
         if let Some(writes) = writes {
             saves.saved_writes.store(writes, Ordering::Relaxed);
-            saves.last_s.store(now_ms / 1000, Ordering::Relaxed);
+            saves.last_s.store(now_ms.0 / 1000, Ordering::Relaxed);
             saves.count.fetch_add(1, Ordering::Relaxed);
         }
         self.ended = true;
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn one_at_a_time() {
-        let saves = Arc::new(Saves::new(5000, 7));
+        let saves = Arc::new(Saves::new(UnixMs(5000), 7));
         assert_eq!((saves.last_s(), saves.saved_writes()), (5, 7));
         let turn = saves.begin().unwrap();
         assert!(saves.begin().is_none());

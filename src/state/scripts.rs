@@ -1,9 +1,8 @@
-//! Scripts and functions, as all threads know them: their texts.
+//! The texts of scripts and functions, shared by all threads.
 //!
-//! Each thread compiles for itself what it runs; here stand the texts. Scripts
-//! that came by EVAL are kept up to a number, the one used longest ago goes
-//! first; those of SCRIPT LOAD stay until SCRIPT FLUSH. Libraries are also rows
-//! of the database (see [`crate::encoding::system`]).
+//! Each thread compiles the scripts that it runs. Scripts of EVAL are cached up to a number,
+//! and the least recently used is evicted; those of SCRIPT LOAD stay until SCRIPT FLUSH.
+//! Libraries are also stored as rows of the database (see [`crate::encoding::system`]).
 
 use crate::lua::header::ScriptFlags;
 use parking_lot::{Mutex, RwLock};
@@ -12,38 +11,38 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Scripts that EVAL leaves behind.
+/// Scripts of EVAL that are cached.
 pub const EVAL_SCRIPTS: usize = 500;
 
-/// Longest text that is hashed and compiled where others wait for that, in bytes.
-pub const BRIEF_TEXT: usize = 256 << 10;
+/// Longest text that is hashed and compiled on an IO thread, in bytes.
+pub const SHORT_TEXT: usize = 256 << 10;
 
-/// What INFO counts for an entry besides its text.
+/// Bytes that INFO counts for an entry besides its text.
 const ENTRY_OVERHEAD: usize = 128;
 
-/// A script of the cache.
+/// A cached script.
 #[derive(Debug)]
 pub struct Script {
-    /// Its SHA-1 in hexadecimal digits: its name.
+    /// Its SHA-1 in hexadecimal digits, which is its name.
     pub sha: String,
     /// The text.
     pub body: Vec<u8>,
-    /// What its first line says; `None`: it has no such line.
+    /// The flags in its first line; `None`: it has no shebang.
     pub flags: Option<ScriptFlags>,
-    /// It used keys that it had not declared and that others held, or DBs as a
-    /// whole: it runs while nobody else reads or writes keys.
+    /// Whether it runs while no other thread reads or writes keys: it has used undeclared keys
+    /// that another thread held, or whole DBs.
     pub runs_alone: AtomicBool,
-    /// It took longer than a slice: it runs on a worker (see [`super::workers`]).
+    /// Whether it runs on a worker (see [`super::workers`]): it has exceeded its slice.
     pub is_slow: AtomicBool,
-    /// Compiling it takes longer than a slice: workers do that.
+    /// Whether workers compile it, since that takes longer than a slice.
     pub compiles_slowly: AtomicBool,
     used: AtomicU64,
-    /// Whether it may go to make room.
+    /// Whether it may be evicted.
     evictable: AtomicBool,
 }
 
 impl Script {
-    /// A script that is in no cache yet.
+    /// A script that is not cached yet.
     pub fn new(sha: String, body: &[u8], flags: Option<ScriptFlags>) -> Script {
         Script {
             sha,
@@ -51,7 +50,7 @@ impl Script {
             flags,
             runs_alone: AtomicBool::new(false),
             is_slow: AtomicBool::new(false),
-            compiles_slowly: AtomicBool::new(body.len() > BRIEF_TEXT),
+            compiles_slowly: AtomicBool::new(body.len() > SHORT_TEXT),
             used: AtomicU64::new(0),
             evictable: AtomicBool::new(true),
         }
@@ -67,13 +66,13 @@ impl Script {
 pub struct Function {
     /// Its name.
     pub name: Vec<u8>,
-    /// What it is for.
+    /// Its description.
     pub description: Option<Vec<u8>>,
-    /// What it says of itself.
+    /// Its flags.
     pub flags: ScriptFlags,
-    /// As of a [`Script`].
+    /// As for a [`Script`].
     pub runs_alone: AtomicBool,
-    /// As of a [`Script`].
+    /// As for a [`Script`].
     pub is_slow: AtomicBool,
 }
 
@@ -98,7 +97,7 @@ impl Library {
     }
 }
 
-/// A function, and the library that it is of.
+/// A function and its library.
 #[derive(Debug, Clone)]
 pub struct Known {
     /// The function.
@@ -132,7 +131,7 @@ impl Libraries {
         self.by_name.values()
     }
 
-    /// The first function of this library that one of another name has, too.
+    /// The first function of this library that another library has as well.
     pub fn clash(&self, library: &Library) -> Option<&Arc<Function>> {
         let mut known = library
             .functions
@@ -142,7 +141,7 @@ impl Libraries {
         Some(&found.function)
     }
 
-    /// Adds a library, in place of the one of its name.
+    /// Adds a library, or replaces the one with its name.
     pub fn insert(&mut self, library: Arc<Library>) {
         self.remove(&library.name);
         for function in &library.functions {
@@ -157,7 +156,7 @@ impl Libraries {
         self.by_name.insert(library.name.clone(), library);
     }
 
-    /// Takes a library out.
+    /// Removes a library.
     pub fn remove(&mut self, name: &[u8]) -> Option<Arc<Library>> {
         let library = self.by_name.remove(name)?;
         for function in &library.functions {
@@ -167,22 +166,22 @@ impl Libraries {
         Some(library)
     }
 
-    /// How many there are.
+    /// The number of libraries.
     pub fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no libraries.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 
-    /// How many functions there are.
+    /// The number of functions.
     pub fn functions(&self) -> usize {
         self.functions.len()
     }
 
-    /// Bytes of their texts and of what is known of them.
+    /// Bytes of their texts and metadata.
     pub fn memory(&self) -> usize {
         self.memory
     }
@@ -191,7 +190,7 @@ impl Libraries {
 #[derive(Default)]
 struct Cache {
     scripts: FxHashMap<String, Arc<Script>>,
-    /// How many of them may go.
+    /// Number of scripts that may be evicted.
     evictable: usize,
     clock: u64,
     memory: usize,
@@ -201,20 +200,20 @@ struct Cache {
 #[derive(Default)]
 pub struct Scripts {
     cache: Mutex<Cache>,
-    /// Grows with every SCRIPT FLUSH: interpreters start over.
+    /// Incremented by every SCRIPT FLUSH, after which threads make new interpreters.
     flushes: AtomicU64,
     evicted: AtomicU64,
     libraries: RwLock<Arc<Libraries>>,
-    /// Grows with every change of the libraries.
+    /// Incremented with every change of the libraries.
     libraries_version: AtomicU64,
     /// Bytes of all interpreters.
     interpreters: AtomicUsize,
-    /// What of that the libraries took when they were loaded.
+    /// Bytes that interpreters have used to load libraries.
     loaded_libraries: AtomicUsize,
 }
 
 impl Scripts {
-    /// The script of this name, in lower case; counts as a use.
+    /// The script with this SHA-1, in lower case; counts as a use.
     pub fn find(&self, sha: &str) -> Option<Arc<Script>> {
         let mut cache = self.cache.lock();
         cache.clock += 1;
@@ -224,12 +223,12 @@ impl Scripts {
         Some(found.clone())
     }
 
-    /// Whether there is a script of this name.
+    /// Whether the script with this SHA-1 is cached.
     pub fn contains(&self, sha: &str) -> bool {
         self.cache.lock().scripts.contains_key(sha)
     }
 
-    /// Adds a script; `stays`: until SCRIPT FLUSH.
+    /// Adds a script; `stays`: it is not evicted.
     pub fn add(&self, script: Script, stays: bool) -> Arc<Script> {
         let mut cache = self.cache.lock();
         let cache = &mut *cache;
@@ -268,34 +267,34 @@ impl Scripts {
         }
     }
 
-    /// Forgets all scripts.
+    /// Removes all scripts.
     pub fn flush(&self) {
         *self.cache.lock() = Cache::default();
         self.flushes.fetch_add(1, Ordering::Release);
     }
 
-    /// How often they were flushed.
+    /// Number of flushes.
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::Acquire)
     }
 
-    /// How many scripts are cached, and their bytes.
+    /// Number of cached scripts, and their bytes.
     pub fn cached(&self) -> (usize, usize) {
         let cache = self.cache.lock();
         (cache.scripts.len(), cache.memory)
     }
 
-    /// How many made room for others.
+    /// Number of evicted scripts.
     pub fn evicted(&self) -> u64 {
         self.evicted.load(Ordering::Relaxed)
     }
 
-    /// The count of [`Scripts::evicted`] starts over.
+    /// Resets [`Scripts::evicted`].
     pub fn reset_stats(&self) {
         self.evicted.store(0, Ordering::Relaxed);
     }
 
-    /// The libraries as they are now.
+    /// The present libraries.
     pub fn libraries(&self) -> Arc<Libraries> {
         self.libraries.read().clone()
     }
@@ -308,29 +307,29 @@ impl Scripts {
 
     /// Changes some of the libraries.
     pub fn change_libraries(&self, change: impl FnOnce(&mut Libraries)) {
-        // A copy of all only while somebody looks at them.
+        // Copies them only while another thread holds a reference.
         change(Arc::make_mut(&mut self.libraries.write()));
         self.libraries_version.fetch_add(1, Ordering::Release);
     }
 
-    /// How often the libraries changed.
+    /// Number of changes of the libraries.
     pub fn libraries_version(&self) -> u64 {
         self.libraries_version.load(Ordering::Acquire)
     }
 
-    /// An interpreter grew from `before` to `now` bytes.
+    /// Records that an interpreter grew from `before` to `now` bytes.
     pub fn interpreter_grew(&self, before: usize, now: usize) {
         self.interpreters.fetch_add(now, Ordering::Relaxed);
         self.interpreters.fetch_sub(before, Ordering::Relaxed);
     }
 
-    /// The libraries that an interpreter has loaded grew from `before` to `now` bytes.
+    /// Records that the loaded libraries of an interpreter grew from `before` to `now` bytes.
     pub fn loaded_libraries_grew(&self, before: usize, now: usize) {
         self.loaded_libraries.fetch_add(now, Ordering::Relaxed);
         self.loaded_libraries.fetch_sub(before, Ordering::Relaxed);
     }
 
-    /// Bytes that interpreters took for libraries.
+    /// Bytes that interpreters have used to load libraries.
     pub fn loaded_libraries(&self) -> usize {
         self.loaded_libraries.load(Ordering::Relaxed)
     }

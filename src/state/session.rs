@@ -1,5 +1,4 @@
-//! One client, as the commands it runs see and change it. Owned by the
-//! client's IO thread.
+//! One client, as its commands see and change it. Owned by the client's IO thread.
 
 use super::Server;
 use super::clients::{ClientFlags, ClientInfo};
@@ -9,27 +8,28 @@ use super::request::Request;
 use super::subscriptions::Subscriptions;
 use super::waiters::Waiter;
 use super::watch::{Watch, Watchers};
+use crate::encoding::binlog::Position;
 use crate::storage::DbIndex;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a client has chosen, beside what others must know of it.
+/// Options of CLIENT TRACKING that other threads need not know.
 #[derive(Debug, Default)]
 pub struct TrackingOptions {
-    /// Only what is read after CLIENT CACHING YES is tracked.
+    /// Only reads after CLIENT CACHING YES are tracked.
     pub optin: bool,
-    /// What is read after CLIENT CACHING NO is not tracked.
+    /// Reads after CLIENT CACHING NO are not tracked.
     pub optout: bool,
-    /// CLIENT CACHING was called for the command to come.
+    /// Whether CLIENT CACHING was called for the next command.
     pub caching: bool,
-    /// With BCAST: which keys.
+    /// Prefixes, with BCAST.
     pub prefixes: BTreeSet<Box<[u8]>>,
 }
 
 impl TrackingOptions {
-    /// Whether what the running command reads is tracked.
+    /// Whether the reads of the running command are tracked.
     pub fn takes_reads(&self) -> bool {
         !(self.optin && !self.caching || self.optout && self.caching)
     }
@@ -43,13 +43,14 @@ pub enum ReplyMode {
     On,
     /// None.
     Off,
-    /// Not the next one.
+    /// All but the next one.
     SkipNext,
-    /// Not the one of the command that runs.
+    /// Not that of the running command.
     SkipThis,
 }
 
-/// What is looked at before a command runs; of EXEC, what holds of any queued one.
+/// Properties of a command that are checked before it runs; for EXEC, those of any queued
+/// command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traits {
     /// It may write keys.
@@ -74,11 +75,11 @@ impl std::ops::BitOrAssign for Traits {
 /// The commands between MULTI and EXEC.
 #[derive(Debug, Default)]
 pub struct Multi {
-    /// In order; none are kept any more once EXEC is bound to fail.
+    /// In order; emptied when EXEC is bound to fail.
     pub queue: Vec<Request>,
-    /// A command could not be queued: EXEC will refuse.
+    /// Whether a command could not be queued, so that EXEC will fail.
     pub aborted: bool,
-    /// What holds of any of them.
+    /// The traits of all of them together.
     pub traits: Traits,
     /// Memory of the queue, in bytes.
     bytes: usize,
@@ -87,54 +88,54 @@ pub struct Multi {
 /// One client, as its commands see and change it.
 #[derive(Debug)]
 pub struct Session {
-    /// What other threads see of it.
+    /// The part that other threads see.
     pub info: Arc<ClientInfo>,
-    /// Whether it may run commands.
+    /// Whether it is authenticated, or need not be.
     pub authenticated: bool,
     /// Which replies it gets.
     pub reply_mode: ReplyMode,
-    /// Close the connection once the replies so far are sent.
+    /// Whether to close the connection when the replies so far are sent.
     pub close_after_reply: bool,
     /// Whether it speaks RESP3.
     pub resp3: bool,
-    /// What it is subscribed to.
+    /// Its subscriptions.
     pub subscriptions: Subscriptions,
-    /// How it tracks what it reads, if it does.
+    /// Options of tracking, if it is on.
     pub tracking: Option<Box<TrackingOptions>>,
-    /// Output that goes before the reply of the command that runs.
-    pub overtaken: Vec<u8>,
-    /// A command may not wait for other clients: it runs within EXEC or a script.
+    /// Output that precedes the reply of the running command.
+    pub output_before_reply: Vec<u8>,
+    /// Whether commands must not wait for other clients: within EXEC or a script.
     pub deny_blocking: bool,
-    /// The transaction that runs has unsubscribed it from names.
-    pub left_names: bool,
-    /// Whether it has written since it last asked how far replicas are.
+    /// Whether the running transaction has unsubscribed it from names.
+    pub has_unsubscribed: bool,
+    /// Whether it has written since it last learned the binlog position of its writes.
     pub wrote: Cell<bool>,
-    /// The same of the client whose script this session is of, when the script began.
+    /// A script's: `wrote` of its client when the script began.
     pub client_wrote: bool,
-    /// Binlog position by which all that it had written then stood.
-    pub written_to: u64,
-    /// What it waits for, while it waits.
+    /// Binlog position behind its writes, when it last learned that.
+    pub written_to: Position,
+    /// Its wait, if it waits.
     pub waiting: Option<Arc<Waiter>>,
     /// Whether this is the session of a script, see [`Session::for_script`].
     pub is_script: bool,
-    /// A script's: the server was a replica when it began, or the transaction that
-    /// it is a part of. That holds until its end.
+    /// A script's: whether the server was a replica when the script or its transaction began.
+    /// Commands are checked against that until the end.
     pub began_on_replica: bool,
-    /// A script's: its client is told when what it reads changes.
+    /// A script's: whether its client tracks the reads.
     pub tracks_for_client: bool,
     multi: Option<Box<Multi>>,
     watch: Option<Box<Watch>>,
-    /// What it said of itself as a replica (REPLCONF).
+    /// What it has announced as a replica (REPLCONF).
     pub announced: Option<Box<Announcement>>,
-    /// It asked to be fed (PSYNC): its thread gives the connection away.
+    /// Its PSYNC: its thread hands the connection over to a feeder.
     pub psync: Option<Box<Psync>>,
     db: DbIndex,
-    /// A reply that another thread will send is due; whether it is wanted.
+    /// Set while another thread owes it a reply: whether that reply is wanted.
     waits_for: Cell<Option<bool>>,
 }
 
 impl Session {
-    /// A client that just connected.
+    /// A newly connected client.
     pub fn new(info: Arc<ClientInfo>, authenticated: bool) -> Session {
         Session {
             info,
@@ -144,12 +145,12 @@ impl Session {
             resp3: false,
             subscriptions: Subscriptions::default(),
             tracking: None,
-            overtaken: Vec::new(),
+            output_before_reply: Vec::new(),
             deny_blocking: false,
-            left_names: false,
+            has_unsubscribed: false,
             wrote: Cell::new(false),
             client_wrote: false,
-            written_to: 0,
+            written_to: Position::NONE,
             waiting: None,
             is_script: false,
             began_on_replica: false,
@@ -163,9 +164,9 @@ impl Session {
         }
     }
 
-    /// The session in which a script of this client runs its commands: what they
-    /// select or switch is the script's alone. `pending` says whether writes of the
-    /// thread, maybe of this client, wait for their commit.
+    /// A session for the commands of a script of this client: SELECT and HELLO affect the
+    /// script only. `pending`: writes of this thread, maybe of this client, wait for their
+    /// commit.
     pub fn for_script(&self, on_replica: bool, pending: bool) -> Session {
         let mut session = Session::new(self.info.clone(), self.authenticated);
         session.deny_blocking = true;
@@ -173,30 +174,30 @@ impl Session {
         session.began_on_replica = on_replica;
         session.tracks_for_client = self.tracks_reads();
         session.client_wrote = self.wrote.get();
-        // A position that no replica has, while that of its writes is not known.
+        // The position of its writes is not known yet, so use one that no replica has.
         session.written_to = match self.wrote.get() && pending {
-            true => u64::MAX,
+            true => Position::MAX,
             false => self.written_to,
         };
         session.db = self.db;
         session
     }
 
-    /// Leaves for another thread, which runs a request of the client; what stays
-    /// here waits for the answer.
-    pub fn leave(&mut self) -> Session {
+    /// Moves the session out, for another thread that runs a request of the client. A
+    /// placeholder stays, which waits for the reply.
+    pub fn detach(&mut self) -> Session {
         let mut stays = Session::new(self.info.clone(), self.authenticated);
         stays.resp3 = self.resp3;
         stays.wait_for_answer(true);
         std::mem::replace(self, stays)
     }
 
-    /// Whether it hears of what it does itself.
-    pub fn listens(&self) -> bool {
+    /// Whether its own commands may cause messages to it.
+    pub fn gets_messages(&self) -> bool {
         !self.subscriptions.is_empty() || self.tracking.is_some()
     }
 
-    /// Whether it is told when what the running command reads changes.
+    /// Whether the reads of the running command are tracked.
     pub fn tracks_reads(&self) -> bool {
         let chosen = self.tracking.as_ref().is_some_and(|choice| {
             choice.takes_reads() && !self.info.flags().contains(ClientFlags::TRACKING_BCAST)
@@ -204,15 +205,14 @@ impl Session {
         chosen || self.tracks_for_client
     }
 
-    /// Lets all that waits for it in its thread's queue go out before the reply of
-    /// the command that runs.
-    pub fn overtake(&mut self, server: &Server) {
+    /// Moves all messages for it in its thread's queue before the reply of the running command.
+    pub fn move_before_reply(&mut self, server: &Server) {
         for delivery in self.take_deliveries(server) {
-            delivery.write(self.resp3, &mut self.overtaken);
+            delivery.write(self.resp3, &mut self.output_before_reply);
         }
     }
 
-    /// Takes all that waits for it in its thread's queue.
+    /// Takes all messages for it from its thread's queue.
     pub fn take_deliveries(&self, server: &Server) -> Vec<Delivery> {
         let mailbox = server.mailboxes().get(self.info.thread);
         mailbox.map_or_else(Vec::new, |mailbox| {
@@ -220,8 +220,8 @@ impl Session {
         })
     }
 
-    /// The command that runs gets its reply from another thread: nothing more
-    /// of the client is run until then.
+    /// The running command gets its reply from another thread; no further request runs until
+    /// then.
     pub fn wait_for_answer(&self, wanted: bool) {
         self.waits_for.set(Some(wanted));
     }
@@ -231,7 +231,7 @@ impl Session {
         self.waits_for.get().is_some()
     }
 
-    /// That reply is there; whether it is wanted.
+    /// Records that this reply has arrived. Returns whether it is wanted.
     pub fn answered(&self) -> bool {
         self.waits_for.take().unwrap_or(false)
     }
@@ -262,14 +262,14 @@ impl Session {
         self.multi.as_deref()
     }
 
-    /// MULTI: commands are queued from now on.
+    /// MULTI: begins to queue commands.
     pub fn begin_multi(&mut self) {
         self.multi = Some(Box::default());
         self.info.set_flag(ClientFlags::MULTI, true);
         self.info.multi_commands.store(0, Ordering::Relaxed);
     }
 
-    /// Queues a command, unless EXEC is bound to fail anyway.
+    /// Queues a command, unless EXEC will fail anyway.
     pub fn queue(&mut self, args: &[&[u8]], traits: Traits) {
         let doomed = self.watch.as_ref().is_some_and(|watch| watch.is_dirty());
         let Some(multi) = self.multi.as_deref_mut() else {
@@ -288,7 +288,7 @@ impl Session {
         info.multi_bytes.store(multi.bytes, Ordering::Relaxed);
     }
 
-    /// A command could not be queued: EXEC will refuse, and needs none of the others.
+    /// Records that a command could not be queued: EXEC will fail, so the queue is emptied.
     pub fn abort_multi(&mut self) {
         if let Some(multi) = self.multi.as_deref_mut() {
             multi.aborted = true;
@@ -298,18 +298,18 @@ impl Session {
         }
     }
 
-    /// Takes the queue out, to run it; the session counts as inside MULTI until
+    /// Takes the queue, to run it. The session counts as inside MULTI until
     /// [`Session::end_multi`].
     pub fn take_multi(&mut self) -> Option<Box<Multi>> {
         self.multi.take()
     }
 
-    /// EXEC could not run the queue now.
+    /// Restores the queue when EXEC cannot run now.
     pub fn put_back_multi(&mut self, multi: Box<Multi>) {
         self.multi = Some(multi);
     }
 
-    /// Ends MULTI; what is queued is forgotten, and nothing is watched any more.
+    /// Ends MULTI: removes the queue and all watches.
     pub fn end_multi(&mut self) {
         self.multi = None;
         self.info.set_flag(ClientFlags::MULTI, false);
@@ -318,30 +318,30 @@ impl Session {
         self.unwatch();
     }
 
-    /// What it watches, made if there is nothing yet.
+    /// Its watches, created if there are none.
     pub fn watch(&mut self, table: &Arc<Watchers>) -> &mut Watch {
         self.watch
             .get_or_insert_with(|| Box::new(Watch::new(table.clone())))
     }
 
-    /// What it watches, if anything.
+    /// Its watches, if any.
     pub fn watching(&self) -> Option<&Watch> {
         self.watch.as_deref()
     }
 
-    /// Forgets what it watches, and whether that has changed.
+    /// Ends all watches.
     pub fn unwatch(&mut self) {
         self.watch = None;
         self.info.watched_keys.store(0, Ordering::Relaxed);
     }
 
-    /// Memory that waits for EXEC, in bytes: bounded like a request.
+    /// Memory of queued commands and watches, in bytes; limited like a request.
     pub fn waiting_bytes(&self) -> usize {
         let queued = self.multi.as_ref().map_or(0, |multi| multi.bytes);
         queued + self.watch.as_ref().map_or(0, |watch| watch.memory())
     }
 
-    /// Whether the client came by loopback or the Unix socket.
+    /// Whether the client is connected by loopback or the Unix socket.
     pub fn is_local(&self) -> bool {
         self.info.flags().contains(ClientFlags::UNIX_SOCKET)
             || self.info.addr.starts_with("127.")

@@ -3,9 +3,9 @@
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 
-/// Most arguments kept of a command.
+/// Most arguments kept per command.
 const MAX_ARGS: usize = 32;
-/// Most bytes kept of an argument.
+/// Most bytes kept per argument.
 const MAX_ARG_BYTES: usize = 128;
 
 /// One slow command.
@@ -13,9 +13,9 @@ const MAX_ARG_BYTES: usize = 128;
 pub struct Entry {
     /// Its number, counted from the server's start.
     pub id: u64,
-    /// When, Unix seconds.
+    /// Its time, Unix seconds.
     pub unix_s: u64,
-    /// How long it took, in microseconds.
+    /// Its duration in microseconds.
     pub usec: u64,
     /// The arguments, shortened.
     pub args: Vec<Vec<u8>>,
@@ -32,7 +32,7 @@ pub struct SlowLog {
 }
 
 impl Entry {
-    /// A command that took so long, without a number yet.
+    /// A command with this duration, without a number yet.
     pub fn new(args: &[&[u8]], usec: u64, unix_s: u64, addr: &str, name: &[u8]) -> Entry {
         Entry {
             id: 0,
@@ -46,8 +46,8 @@ impl Entry {
 }
 
 impl SlowLog {
-    /// Adds a command as the newest; keeps at most `max_len`. A log of no length gives
-    /// no numbers, as in Redis from 7.4 on.
+    /// Adds a command as the newest; keeps at most `max_len`. With length 0 no number is used,
+    /// as in Redis since 7.4.
     pub fn add(&self, mut entry: Entry, max_len: usize) {
         if max_len == 0 {
             return;
@@ -66,22 +66,22 @@ impl SlowLog {
         inner.1.iter().take(count).cloned().collect()
     }
 
-    /// Forgets the oldest beyond `max_len`.
+    /// Removes the oldest entries beyond `max_len`.
     pub fn trim(&self, max_len: usize) {
         self.inner.lock().1.truncate(max_len);
     }
 
-    /// How many are kept.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.inner.lock().1.len()
     }
 
-    /// Whether none are kept.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Forgets all.
+    /// Removes all entries.
     pub fn clear(&self) {
         self.inner.lock().1.clear();
     }

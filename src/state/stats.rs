@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A counter that any thread adds to.
+/// A counter that all threads can change.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -17,7 +17,7 @@ impl Counter {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Back to 0.
+    /// Sets it to 0.
     pub fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
@@ -31,23 +31,23 @@ impl Counter {
 /// How many buckets a latency histogram has: powers of two of microseconds.
 pub const LATENCY_BUCKETS: usize = 32;
 
-/// What is counted of one command.
+/// The counters of one command.
 #[derive(Debug, Default)]
 pub struct CommandStats {
-    /// Times run.
+    /// Number of runs.
     pub calls: Counter,
-    /// Microseconds altogether.
+    /// Total duration in microseconds.
     pub usec: Counter,
-    /// Times refused before it ran.
+    /// Number of refusals before it ran.
     pub rejected: Counter,
-    /// Times it failed.
+    /// Number of failures.
     pub failed: Counter,
     /// Calls by duration: bucket `i` counts those below 2^i µs.
     pub latency: [Counter; LATENCY_BUCKETS],
 }
 
 impl CommandStats {
-    /// Counts one run; `timed`: in the histogram, too.
+    /// Counts one run; `timed`: also in the histogram.
     fn ran(&self, usec: u64, failed: bool, timed: bool) {
         self.calls.add(1);
         self.usec.add(usec);
@@ -77,23 +77,23 @@ impl CommandStats {
 pub struct Stats {
     /// Connections accepted.
     pub connections: Counter,
-    /// Connections refused because of `maxclients`.
+    /// Connections refused because of `maxclients` or protected mode.
     pub rejected_connections: Counter,
     /// Commands run.
     pub commands: Counter,
     /// Bytes read from clients, and over links between masters and replicas.
     pub net_input_bytes: Counter,
-    /// Bytes sent to them.
+    /// Bytes sent to clients, and over links between masters and replicas.
     pub net_output_bytes: Counter,
-    /// Times that IO threads read something of a client.
+    /// Reads of IO threads from clients.
     pub reads: Counter,
-    /// Times that they sent something to one.
+    /// Writes of IO threads to clients.
     pub writes: Counter,
-    /// Of the bytes read: from the master.
+    /// Bytes read from the master; part of `net_input_bytes`.
     pub net_repl_input_bytes: Counter,
-    /// Of the bytes sent: to replicas.
+    /// Bytes sent to replicas; part of `net_output_bytes`.
     pub net_repl_output_bytes: Counter,
-    /// Keys deleted because their time was over.
+    /// Keys deleted because they had expired.
     pub expired_keys: Counter,
     /// Look-ups that found their key.
     pub keyspace_hits: Counter,
@@ -107,25 +107,25 @@ pub struct Stats {
     pub reclaimed_rows: Counter,
     /// Commands over the slow log's limit.
     pub slow_commands: Counter,
-    /// Clients closed because all together took too much memory.
+    /// Clients closed because of the memory of all clients.
     pub evicted_clients: Counter,
-    /// Clients closed because their output grew too long.
+    /// Clients closed because their unsent output was too large.
     pub output_limit_disconnections: Counter,
-    /// Clients closed because their requests grew too long.
+    /// Clients closed because their requests were too large.
     pub query_limit_disconnections: Counter,
-    /// Replicas that got the whole data set.
+    /// Full syncs of replicas.
     pub sync_full: Counter,
-    /// Replicas that went on where they were.
+    /// Partial syncs of replicas.
     pub sync_partial_ok: Counter,
-    /// Replicas that wanted to go on where they were, and could not.
+    /// Partial syncs that were refused.
     pub sync_partial_err: Counter,
-    /// Hashes that came with times of their fields, which are not kept.
+    /// Hashes received with expiries of fields, which are dropped.
     pub field_times_hashes: Counter,
-    /// Fields of those that had a time.
+    /// Fields of them with an expiry.
     pub field_times_fields: Counter,
-    /// Of those fields: how many the log has told of.
-    field_times_told: AtomicU64,
-    /// Histograms of commands stand still.
+    /// The part of `field_times_fields` that is logged already.
+    field_times_logged: AtomicU64,
+    /// Whether the histograms of commands are switched off.
     untimed: AtomicBool,
     /// Error replies by their code.
     pub errors: parking_lot::Mutex<std::collections::BTreeMap<String, u64>>,
@@ -133,7 +133,7 @@ pub struct Stats {
     pub per_command: Box<[CommandStats]>,
 }
 
-/// Beyond this many different error codes they are no longer told apart.
+/// Further error codes are not counted separately.
 const MAX_ERROR_CODES: usize = 128;
 
 impl Stats {
@@ -145,7 +145,7 @@ impl Stats {
         }
     }
 
-    /// Whether the histograms of commands go on (`latency-tracking`).
+    /// Switches the histograms of commands on or off (`latency-tracking`).
     pub fn time_commands(&self, on: bool) {
         self.untimed.store(!on, Ordering::Relaxed);
     }
@@ -156,7 +156,7 @@ impl Stats {
         self.net_input_bytes.add(bytes);
     }
 
-    /// Counts what was sent to a client at once, if it is anything.
+    /// Counts one write of `bytes` bytes to a client, unless it is empty.
     pub fn sent(&self, bytes: u64) {
         if bytes > 0 {
             self.writes.add(1);
@@ -185,7 +185,7 @@ impl Stats {
         }
     }
 
-    /// Counts a hash whose fields had times, which are not kept.
+    /// Counts a hash with `fields` fields whose expiries are dropped.
     pub fn lost_field_times(&self, fields: u64) {
         if fields > 0 {
             self.field_times_hashes.add(1);
@@ -193,12 +193,12 @@ impl Stats {
         }
     }
 
-    /// Whether fields have lost their times since this was asked last. Whoever
-    /// serves a request may not write to the log, so somebody else looks here.
+    /// Whether expiries of fields were dropped since the last call. The threads that serve
+    /// requests may not write to the log, so the main thread does.
     pub fn has_untold_field_times(&self) -> bool {
         let fields = self.field_times_fields.get();
-        // It is lower after CONFIG RESETSTAT.
-        self.field_times_told.swap(fields, Ordering::Relaxed) < fields
+        // The count is smaller after CONFIG RESETSTAT.
+        self.field_times_logged.swap(fields, Ordering::Relaxed) < fields
     }
 
     /// CONFIG RESETSTAT.

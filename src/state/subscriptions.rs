@@ -1,9 +1,9 @@
-//! What one client is subscribed to.
+//! The subscriptions of one client.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What a subscription names.
+/// The kind of name in a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubscriptionKind {
     /// A channel.
@@ -14,7 +14,7 @@ pub enum SubscriptionKind {
     Shard,
 }
 
-/// All kinds; a kind's number is its place.
+/// All kinds; the number of a kind is its index.
 pub const KINDS: [SubscriptionKind; 3] = [
     SubscriptionKind::Channel,
     SubscriptionKind::Pattern,
@@ -24,7 +24,7 @@ pub const KINDS: [SubscriptionKind; 3] = [
 /// The name of a channel or a pattern.
 pub type Name = Arc<[u8]>;
 
-/// What one client is subscribed to.
+/// The subscriptions of one client.
 #[derive(Debug, Default)]
 pub struct Subscriptions(pub(super) [BTreeSet<Name>; 3]);
 
@@ -34,8 +34,7 @@ impl Subscriptions {
         &self.0[kind as usize]
     }
 
-    /// What confirmations count: shard channels for themselves, channels and
-    /// patterns together.
+    /// The count in confirmations: shard channels separately, channels and patterns together.
     pub fn count(&self, kind: SubscriptionKind) -> usize {
         let len = |kind| self.names(kind).len();
         match kind {
@@ -46,7 +45,7 @@ impl Subscriptions {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no subscriptions.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(BTreeSet::is_empty)
     }

@@ -1,16 +1,16 @@
-//! Client-side caches (CLIENT TRACKING): who may hold a copy of which key, and
-//! what tells them that it is stale.
+//! Client-side caching (CLIENT TRACKING): which client may have cached which key, and the
+//! invalidations.
 //!
-//! By default a client is told of keys that it has read: a read notes the client
-//! in a table while it holds the key's lock, so every writer that comes after it
-//! finds it there. With BCAST a client is told of all keys with a prefix, and
-//! nothing is noted. Writers keep the changes of their tick (see
-//! [`crate::storage::txn::changes`]); once the tick is durable they turn them into
-//! invalidations, which go the way of all deliveries: an invalidation never
-//! overtakes the reply that brought the value, and comes before the writer's.
+//! By default a client gets invalidations of keys that it has read: a read records the client
+//! in a table while it holds the key's lock, so every later writer finds it there. With BCAST a
+//! client gets invalidations of all keys with a prefix, and nothing is recorded. Writers keep
+//! the changes of their tick (see [`crate::storage::txn::changes`]). When the tick is durable
+//! they turn them into invalidations, which are sent like all messages to clients: an
+//! invalidation never overtakes the reply with the value, and precedes the writer's reply.
 //!
-//! A key leaves the table with its invalidation. Bounds: `tracking-table-max-keys`
-//! keys; clients of a key that are gone are forgotten as others come.
+//! A key leaves the table with its invalidation. The table has at most
+//! `tracking-table-max-keys` keys. Disconnected clients of a key are removed when others are
+//! added.
 
 use super::Server;
 use super::client_id::ClientId;
@@ -29,47 +29,47 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Parts of the table with a lock of their own; a power of two.
+/// Shards of the table, each with a lock; a power of two.
 const PARTS: usize = 64;
-/// From this many clients of one key on those that are gone are looked for.
-const LOOK_FOR_GONE: usize = 16;
-/// Keys that one tick drops at the most from a table that is too large.
+/// Number of clients of one key from which disconnected ones are searched for.
+const PURGE_FROM: usize = 16;
+/// Most keys that one tick removes from a table that is too large.
 const EVICT_MAX: usize = 1000;
-/// Where clients that speak RESP2 get invalidations.
+/// The channel on which clients that speak RESP2 get invalidations.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
 
 /// The clients that have read a key.
 struct Readers {
-    /// The key's, for [`Interest`].
+    /// The key's hash, for [`Interest`].
     hash: u64,
     clients: SmallVec<[ClientId; 2]>,
 }
 
 type Part = FxHashMap<(DbIndex, Box<[u8]>), Readers>;
 
-/// Which clients may hold copies of which keys.
+/// Which client may have cached which key.
 pub struct Tracking {
     interest: Arc<Interest>,
     clients: AtomicUsize,
     keys: AtomicUsize,
     items: AtomicUsize,
     parts: Box<[Mutex<Part>]>,
-    /// Where the next key is dropped if there are too many.
+    /// The shard from which the next surplus key is removed.
     victim: AtomicUsize,
     prefixes: RwLock<BTreeMap<Box<[u8]>, BTreeSet<ClientId>>>,
 }
 
-/// Keys, and who changed each last.
+/// Keys, and the client that changed each last.
 type Changed<'a> = BTreeMap<&'a [u8], Option<ClientId>>;
 
-/// A value of an invalidation: keys, or all of them.
+/// The content of an invalidation: keys, or all keys.
 enum Stale<'a> {
     Keys(&'a [&'a [u8]]),
     Everything,
 }
 
 impl Tracking {
-    /// Nobody tracks anything; `interest` is the engine's.
+    /// An empty table; `interest` is the engine's.
     pub fn new(interest: Arc<Interest>) -> Tracking {
         Tracking {
             interest,
@@ -82,23 +82,23 @@ impl Tracking {
         }
     }
 
-    /// How many clients track keys.
+    /// The number of clients with tracking.
     pub fn clients(&self) -> usize {
         self.clients.load(Ordering::Acquire)
     }
 
-    /// Keys in the table, and clients noted there.
+    /// The number of keys in the table, and of clients recorded there.
     pub fn table_size(&self) -> (usize, usize) {
         let load = |n: &AtomicUsize| n.load(Ordering::Relaxed);
         (load(&self.keys), load(&self.items))
     }
 
-    /// How many different prefixes clients have asked for.
+    /// The number of different prefixes.
     pub fn prefixes(&self) -> usize {
         self.prefixes.read().len()
     }
 
-    /// Begins to track for a client, or changes how.
+    /// Begins tracking for a client, or changes its options.
     pub fn start(
         &self,
         session: &mut Session,
@@ -139,8 +139,7 @@ impl Tracking {
         chosen.prefixes.append(&mut prefixes);
     }
 
-    /// Ends tracking for a client. What is noted of it in the table is passed over
-    /// from now on.
+    /// Ends tracking for a client. Its entries in the table are ignored from now on.
     pub fn stop(&self, session: &mut Session) {
         let Some(choice) = session.tracking.take() else {
             return;
@@ -170,7 +169,7 @@ impl Tracking {
         }
     }
 
-    /// Notes that a client has read a key, whose lock is held.
+    /// Records that a client has read a key, whose lock is held.
     pub fn note_read(
         &self,
         clients: &Clients,
@@ -191,7 +190,7 @@ impl Tracking {
         if readers.contains(&client) {
             return;
         }
-        if readers.len() >= LOOK_FOR_GONE && readers.len().is_power_of_two() {
+        if readers.len() >= PURGE_FROM && readers.len().is_power_of_two() {
             let before = readers.len();
             readers.retain(|id| clients.get(*id).is_some_and(|info| reads(&info)));
             self.items
@@ -201,7 +200,8 @@ impl Tracking {
         self.items.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Drops keys while there are more than `max` (0: any number), and tells.
+    /// Removes keys while there are more than `max` (0: no limit), and sends their
+    /// invalidations.
     pub fn limit(&self, server: &Server, max: u64, outbox: &mut Outbox) {
         let max = usize::try_from(max).unwrap_or(usize::MAX);
         let (mut dropped, mut empty) = (0, 0);
@@ -222,13 +222,13 @@ impl Tracking {
         }
     }
 
-    /// Tells of changes that are committed and durable.
+    /// Sends the invalidations of changes that are committed and durable.
     pub fn invalidate(&self, server: &Server, changes: &[Change], outbox: &mut Outbox) {
         if self.clients() == 0 {
             return;
         }
         let mut by_prefix: BTreeMap<Box<[u8]>, Changed<'_>> = BTreeMap::new();
-        let mut told_of_all = false;
+        let mut sent_everything = false;
         for change in changes {
             match change {
                 Change::Key { db, key, how, by } => {
@@ -238,9 +238,9 @@ impl Tracking {
                         let keys = by_prefix.entry(prefix.into()).or_default();
                         keys.insert(key, by);
                     });
-                    told_of_all = false;
+                    sent_everything = false;
                 }
-                Change::Cleared { .. } | Change::Swapped { .. } if told_of_all => {}
+                Change::Cleared { .. } | Change::Swapped { .. } if sent_everything => {}
                 Change::Cleared { .. } | Change::Swapped { .. } => {
                     self.clear(|| true);
                     for info in server.clients.all() {
@@ -248,7 +248,7 @@ impl Tracking {
                             send(server, &info, &Stale::Everything, outbox);
                         }
                     }
-                    told_of_all = true;
+                    sent_everything = true;
                 }
             }
         }
@@ -257,9 +257,9 @@ impl Tracking {
         }
     }
 
-    /// Tells a client, before it stops to track, of what the transaction that runs has
-    /// changed: after the commit nobody would find it. The keys stay in the table, as
-    /// the commit may fail.
+    /// Sends a client, before its tracking ends, the invalidations of changes in the running
+    /// transaction: after the commit it would not be found. The keys stay in the table, as the
+    /// commit may fail.
     pub fn tell_reader(
         &self,
         server: &Server,
@@ -287,7 +287,8 @@ impl Tracking {
         }
     }
 
-    /// Takes a key off the table and tells its readers; `by` is who changed it.
+    /// Removes a key from the table and sends its readers an invalidation; `by` is the client
+    /// that changed it.
     fn invalidate_key(
         &self,
         server: &Server,
@@ -323,15 +324,15 @@ impl Tracking {
             let Some(info) = server.clients.get(client) else {
                 continue;
             };
-            let told = keys.iter().filter(|(_, by)| !is_own(&info, **by));
-            let told: Vec<&[u8]> = told.map(|(key, _)| *key).collect();
-            if !told.is_empty() {
-                send(server, &info, &Stale::Keys(&told), outbox);
+            let stale = keys.iter().filter(|(_, by)| !is_own(&info, **by));
+            let stale: Vec<&[u8]> = stale.map(|(key, _)| *key).collect();
+            if !stale.is_empty() {
+                send(server, &info, &Stale::Keys(&stale), outbox);
             }
         }
     }
 
-    /// Forgets the table, as long as `wanted` holds.
+    /// Empties the table, as long as `wanted` holds.
     fn clear(&self, wanted: impl Fn() -> bool) {
         for part in &self.parts {
             let mut part = part.lock();
@@ -352,12 +353,12 @@ impl Tracking {
     }
 }
 
-/// Calls `each` with those keys of `all` that `key` begins with. It looks at few others,
-/// however many there are.
+/// Calls `each` with the keys of `all` that are prefixes of `key`. Looks at few others, however
+/// many there are.
 fn for_each_prefix<T>(all: &BTreeMap<Box<[u8]>, T>, key: &[u8], mut each: impl FnMut(&[u8])) {
     let mut bound = Bound::Included(key);
     while let Some((found, _)) = all.range::<[u8], _>((Bound::Unbounded, bound)).next_back() {
-        // The others that `key` begins with come before this one.
+        // All other prefixes of `key` sort before this one.
         bound = match key.starts_with(found) {
             true => {
                 each(found);
@@ -371,18 +372,18 @@ fn for_each_prefix<T>(all: &BTreeMap<Box<[u8]>, T>, key: &[u8], mut each: impl F
     }
 }
 
-/// Whether a client is told of what it read.
+/// Whether a client gets invalidations of keys that it has read.
 fn reads(info: &ClientInfo) -> bool {
     let flags = info.flags();
     flags.contains(ClientFlags::TRACKING) && !flags.contains(ClientFlags::TRACKING_BCAST)
 }
 
-/// Whether a client did this itself and does not want to hear of that.
+/// Whether a client has made the change itself and does not want its invalidation (NOLOOP).
 fn is_own(info: &ClientInfo, by: Option<ClientId>) -> bool {
     by == Some(info.id) && info.flags().contains(ClientFlags::TRACKING_NOLOOP)
 }
 
-/// The invalidation of everything, for a client that speaks RESP3.
+/// The invalidation of all keys, for a client that speaks RESP3.
 pub fn everything() -> Vec<u8> {
     let mut push = Reply::new(true);
     push.push(2);
@@ -391,7 +392,7 @@ pub fn everything() -> Vec<u8> {
     push.buf
 }
 
-/// Sends an invalidation to a client, or where it has it sent.
+/// Sends an invalidation to a client, or to the client of its REDIRECT.
 fn send(server: &Server, info: &ClientInfo, stale: &Stale<'_>, outbox: &mut Outbox) {
     let resp3 = info.resp.load(Ordering::Relaxed) == 3;
     let mut value = Reply::new(resp3);

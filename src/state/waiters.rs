@@ -1,18 +1,17 @@
-//! Clients that wait for a key: BLPOP and its like, on any thread.
+//! Clients that wait for a key (BLPOP and the like), on all threads.
 //!
-//! A client is entered under the locks of its keys, right after a look showed
-//! nothing there. Whoever makes such a key ready, on whichever thread, runs the
-//! command on the client's behalf before it lets the key go, first come first
-//! served by the order of tickets; the reply goes to the client's own thread
-//! after the commit. So no wake-up is lost, and nobody else gets in between.
+//! A client is entered under the locks of its keys, right after a check found nothing there. A
+//! thread that makes such a key ready runs the client's command before it unlocks the key,
+//! first come first served in the order of tickets; the reply goes to the client's own thread
+//! after the commit. So no wake-up is lost, and no other client gets in between.
 //!
-//! A waiting client also ends by its timeout, by CLIENT UNBLOCK, or because it
-//! is gone. Which of them it is, is decided once, in its [`Waiter`]'s phase:
+//! A wait also ends by its timeout, by CLIENT UNBLOCK, or by a disconnection. Which of these
+//! ends it is decided once, in its [`Waiter`]'s phase:
 //!
 //! ```text
 //! Waiting → Claimed → Done        served
 //!    │         └→ Waiting         there was nothing for it after all
-//!    │         └→ Abandoned       gone while somebody served it
+//!    │         └→ Abandoned       gone while it was being served
 //!    ├→ Done                      timed out or unblocked
 //!    └→ Abandoned                 gone: nothing is taken on its behalf any more
 //! ```
@@ -20,7 +19,9 @@
 use super::client_id::ClientId;
 use super::clients::ClientInfo;
 use super::request::Request;
+use crate::base::time::UnixMs;
 use crate::encoding::ValueType;
+use crate::encoding::binlog::Position;
 use crate::storage::DbIndex;
 use crate::storage::engine::listeners::Interest;
 use parking_lot::Mutex;
@@ -30,15 +31,15 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Parts of the table that are locked apart; a power of two.
+/// Shards of the table, each with a lock; a power of two.
 const SHARDS: usize = 64;
 
-/// How a wait ended.
+/// The result of a wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Served, with this reply in the client's protocol version.
     Reply(Vec<u8>),
-    /// With nothing: the time is over.
+    /// The timeout has passed.
     TimedOut,
     /// With this error.
     Error(String),
@@ -52,12 +53,12 @@ enum Phase {
     Abandoned,
 }
 
-/// A key waited for.
+/// A key that a client waits for.
 #[derive(Debug)]
 pub struct WaitKey {
     /// The key.
     pub key: Box<[u8]>,
-    /// As [`crate::storage::View::key_hash`] says.
+    /// Its [`crate::storage::View::key_hash`].
     pub hash: u64,
 }
 
@@ -66,7 +67,7 @@ pub struct WaitKey {
 pub struct Waiter {
     /// The client that waits.
     pub client: Arc<ClientInfo>,
-    /// What it asked for.
+    /// Its request.
     pub request: Request,
     /// Its DB.
     pub db: DbIndex,
@@ -74,22 +75,21 @@ pub struct Waiter {
     pub resp3: bool,
     /// The type of value that it waits for.
     pub kind: ValueType,
-    /// It is also served when a key is gone or holds another type.
+    /// Whether it is also served when a key is removed or has another type.
     pub minds_loss: bool,
-    /// Until when, Unix ms; `None`: for ever.
-    pub deadline_ms: Option<u64>,
-    /// It waits for replicas (WAIT), and not for a key.
+    /// The end of the wait, Unix ms; `None`: no timeout.
+    pub deadline_ms: Option<UnixMs>,
+    /// Set for WAIT and WAITAOF, which wait for acknowledgements instead of keys.
     pub acks: Option<Arc<AckWait>>,
     keys: Vec<WaitKey>,
-    /// The hashes of the keys, in order, each with the index of its key.
+    /// The hashes of the keys, sorted, each with the index of its key.
     by_hash: Vec<(u64, usize)>,
     ticket: u64,
     phase: Mutex<Phase>,
 }
 
 impl Waiter {
-    /// Whether there may be something for it under a key that holds a value of this
-    /// type, or none.
+    /// Whether a key with a value of this type, or without a value, may serve it.
     pub fn wants(&self, kind: Option<ValueType>) -> bool {
         kind == Some(self.kind) || self.minds_loss
     }
@@ -101,19 +101,18 @@ impl Waiter {
         same_hash.any(|(_, at)| self.keys.get(*at).is_some_and(|known| *known.key == *key))
     }
 
-    /// Its place in the order of arrival.
+    /// Its number in the order of arrival.
     pub fn ticket(&self) -> u64 {
         self.ticket
     }
 
-    /// Begins to serve it; says whether it still waits. The caller holds the
-    /// locks of its keys, and calls one of [`Waiter::unclaim`] and
-    /// [`Waiters::finish`] next.
+    /// Begins to serve the client. Returns whether it still waits. The caller holds the locks
+    /// of its keys, and must call [`Waiter::unclaim`] or [`Waiters::finish`] next.
     pub fn claim(&self) -> bool {
         self.step(Phase::Claimed)
     }
 
-    /// There was nothing for it.
+    /// Ends serving without a result: the client waits on.
     pub fn unclaim(&self) {
         let mut phase = self.phase.lock();
         if matches!(*phase, Phase::Claimed) {
@@ -121,7 +120,7 @@ impl Waiter {
         }
     }
 
-    /// How it ended, once.
+    /// Takes the result, once.
     pub fn take_verdict(&self) -> Option<Verdict> {
         match &mut *self.phase.lock() {
             Phase::Done(verdict) => verdict.take(),
@@ -139,27 +138,27 @@ impl Waiter {
     }
 }
 
-/// What a wait is about, from the command that has to wait.
+/// The parameters of a wait, from its command.
 pub struct Wanted {
     /// The keys, in the order of the arguments.
     pub keys: Vec<WaitKey>,
     /// The type of value.
     pub kind: ValueType,
-    /// It is also to be served when a key is gone or holds another type.
+    /// Whether it is also to be served when a key is removed or has another type.
     pub minds_loss: bool,
-    /// For how long, in ms; 0: for ever.
+    /// Timeout in ms; 0: none.
     pub timeout_ms: u64,
-    /// For replicas, and not for a key.
+    /// Set for WAIT and WAITAOF.
     pub acks: Option<Arc<AckWait>>,
 }
 
-/// Each key once, in the order in which they were asked for.
+/// Removes duplicate keys; keeps the order of first occurrence.
 fn once(mut keys: Vec<WaitKey>) -> Vec<WaitKey> {
     if keys.len() < 2 {
         return keys;
     }
     let mut order: Vec<usize> = (0..keys.len()).collect();
-    // Equal ones stay in the order of the arguments.
+    // The sort is stable, so equal keys stay in the order of the arguments.
     order.sort_by(|a, b| keys[*a].key.cmp(&keys[*b].key));
     let mut comes_again = vec![false; keys.len()];
     for pair in order.windows(2) {
@@ -172,12 +171,12 @@ fn once(mut keys: Vec<WaitKey>) -> Vec<WaitKey> {
 
 type Queue = BTreeMap<u64, Arc<Waiter>>;
 
-/// All waiting clients. See the module.
+/// All waiting clients.
 pub struct Waiters {
-    /// By the hash of a key: who waits for it, by ticket.
+    /// By the hash of a key: its waiting clients, by ticket.
     shards: Box<[Mutex<FxHashMap<u64, Queue>>]>,
     by_client: Mutex<FxHashMap<ClientId, Arc<Waiter>>>,
-    /// By IO thread: whose wait has ended. At most all waiting clients are here.
+    /// By IO thread: the clients whose wait has ended. At most all waiting clients are here.
     ended: Box<[Mutex<Vec<ClientId>>]>,
     interest: Arc<Interest>,
     next_ticket: AtomicU64,
@@ -187,7 +186,7 @@ pub struct Waiters {
 }
 
 impl Waiters {
-    /// Nobody waits yet, on any of so many IO threads.
+    /// No waiting clients, for so many IO threads.
     pub fn new(interest: Arc<Interest>, threads: usize) -> Waiters {
         Waiters {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -201,7 +200,7 @@ impl Waiters {
         }
     }
 
-    /// How many clients wait. Costs one load.
+    /// The number of waiting clients. Costs one load.
     pub fn len(&self) -> usize {
         self.clients.load(Ordering::Relaxed)
     }
@@ -211,18 +210,18 @@ impl Waiters {
         self.len() == 0
     }
 
-    /// How many clients wait for a limited time.
+    /// The number of clients with a timeout.
     pub fn timed(&self) -> usize {
         self.timed.load(Ordering::Relaxed)
     }
 
-    /// How many keys are waited for.
+    /// The number of keys with waiting clients.
     pub fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// How many of them some client waits for that hears of it when the key is gone.
-    /// Looks at every client that waits.
+    /// The number of keys for which a client waits that is also served when the key is removed.
+    /// Looks at all waiting clients.
     pub fn keys_whose_loss_is_minded(&self) -> usize {
         let waiters = self.by_client.lock();
         let minding = waiters.values().filter(|waiter| waiter.minds_loss);
@@ -238,13 +237,13 @@ impl Waiters {
         (db, resp3): (DbIndex, bool),
         request: Request,
         wanted: Wanted,
-        now_ms: u64,
+        now_ms: UnixMs,
     ) -> Arc<Waiter> {
         let keys = once(wanted.keys);
         let hashes = keys.iter().map(|key| key.hash);
         let mut by_hash: Vec<(u64, usize)> = hashes.zip(0..).collect();
         by_hash.sort_unstable();
-        let deadline_ms = now_ms.saturating_add(wanted.timeout_ms);
+        let deadline_ms = now_ms + wanted.timeout_ms;
         let waiter = Arc::new(Waiter {
             client: client.clone(),
             request,
@@ -277,7 +276,7 @@ impl Waiters {
         waiter
     }
 
-    /// The first client after `ticket` that waits for a key and that `suits`.
+    /// The first client after `ticket` that waits for the key and for which `suits` is true.
     pub fn next(
         &self,
         hash: u64,
@@ -293,7 +292,7 @@ impl Waiters {
         queue.map(|(_, waiter)| waiter).find(fits).cloned()
     }
 
-    /// All keys of a DB that clients wait for who suit.
+    /// All keys of a DB that clients wait for, for which `suits` is true.
     pub fn keys_in(
         &self,
         db: DbIndex,
@@ -308,8 +307,7 @@ impl Waiters {
         keys.into_iter()
     }
 
-    /// The wait of a client that somebody has claimed ends so. Returns the thread
-    /// that must be woken.
+    /// Ends the wait of a claimed client. Returns the thread that must be woken.
     pub fn finish(&self, waiter: &Waiter, verdict: Verdict) -> Option<usize> {
         let mut phase = waiter.phase.lock();
         let here = matches!(*phase, Phase::Claimed);
@@ -317,20 +315,20 @@ impl Waiters {
             *phase = Phase::Done(Some(verdict));
         }
         drop(phase);
-        // One that is abandoned was taken out by who abandoned it.
+        // The thread that abandoned it has removed it.
         here.then(|| self.end(waiter))
     }
 
-    /// The wait of a client ends so, unless it has ended or somebody serves it.
-    /// Returns the thread that must be woken.
+    /// Ends the wait of a client, unless it has ended or is being served. Returns the thread
+    /// that must be woken.
     pub fn interrupt(&self, client: ClientId, verdict: Verdict) -> Option<usize> {
         let waiter = self.by_client.lock().get(&client).cloned()?;
         let here = waiter.step(Phase::Done(Some(verdict)));
         here.then(|| self.end(&waiter))
     }
 
-    /// The time of a client is over. Says whether its wait has ended by that or
-    /// otherwise; if not, somebody serves it just now.
+    /// Ends the wait of a client whose timeout has passed. Returns `false` if the client is
+    /// being served at this moment.
     pub fn time_out(&self, waiter: &Waiter) -> bool {
         if waiter.step(Phase::Done(Some(Verdict::TimedOut))) {
             self.end(waiter);
@@ -338,7 +336,7 @@ impl Waiters {
         !matches!(*waiter.phase.lock(), Phase::Claimed)
     }
 
-    /// The client is gone: nothing is served to it from now on.
+    /// Ends the wait of a disconnected client: nothing is served to it from now on.
     pub fn abandon(&self, waiter: &Waiter) {
         let mut phase = waiter.phase.lock();
         let entered = matches!(*phase, Phase::Waiting | Phase::Claimed);
@@ -393,23 +391,24 @@ impl Waiters {
     }
 }
 
-/// What WAIT and WAITAOF wait for.
+/// The condition of WAIT and WAITAOF.
 #[derive(Debug)]
 pub struct AckWait {
-    /// Up to this position.
-    pub target: u64,
-    /// How many replicas.
+    /// The binlog position to acknowledge.
+    pub target: Position,
+    /// The number of replicas required.
     pub replicas: usize,
-    /// WAITAOF: on their disks; and whether on the disk here too.
+    /// For WAITAOF: acknowledgements count when synced; `true`: also the local disk is
+    /// required.
     pub synced: Option<bool>,
-    /// How many there are as of the last look.
+    /// The number of replicas at the last check.
     pub(super) found: AtomicUsize,
     pub(super) found_here: AtomicBool,
 }
 
 impl AckWait {
-    /// A wait that nobody has looked after yet.
-    pub fn new(target: u64, replicas: usize, synced: Option<bool>) -> AckWait {
+    /// A wait that has not been checked yet.
+    pub fn new(target: Position, replicas: usize, synced: Option<bool>) -> AckWait {
         AckWait {
             target,
             replicas,
@@ -419,7 +418,7 @@ impl AckWait {
         }
     }
 
-    /// The reply, as things stood at the last look.
+    /// The reply, as of the last check.
     pub fn reply(&self) -> Vec<u8> {
         let found = self.found.load(Ordering::Relaxed);
         match self.synced {

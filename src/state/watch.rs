@@ -1,15 +1,14 @@
-//! WATCH: which clients want their next EXEC to fail if a key changes first.
+//! WATCH: makes a client's next EXEC fail if a key changes before.
 //!
-//! A key is entered under its lock, and whoever changes it marks its watchers
-//! while it holds that lock (see [`crate::storage::txn::changes`]); EXEC looks at the
-//! mark under the locks of the watched keys. So no change is missed, whichever
-//! threads the clients are on.
+//! A key is entered under its lock. A thread that changes the key marks its watchers while it
+//! holds that lock (see [`crate::storage::txn::changes`]), and EXEC reads the mark under the
+//! locks of the watched keys. So no change is missed, whatever the threads of the clients are.
 //!
-//! Time passes without anybody changing a key: EXEC compares the expiry that
-//! the key had when it was entered, which is the one it still has, with its own
-//! clock. A key whose time was over already counts as one that does not exist,
-//! whether or not somebody has deleted it yet.
+//! A key may also expire without a change: EXEC compares the expiry that the key had when it
+//! was entered, which is unchanged, with its own clock. A key that had expired before counts as
+//! missing, whether or not it has been deleted.
 
+use crate::base::time::UnixMs;
 use crate::storage::DbIndex;
 use crate::storage::engine::listeners::{Change, How, Interest, Keys, Listener};
 use parking_lot::Mutex;
@@ -18,7 +17,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Parts of the table that are locked apart; a power of two.
+/// Shards of the table, each with a lock; a power of two.
 const SHARDS: usize = 64;
 
 #[derive(Debug)]
@@ -33,7 +32,7 @@ struct Entry {
 
 type Shard = FxHashMap<u64, Vec<Entry>>;
 
-/// All watched keys. See the module.
+/// All watched keys.
 pub struct Watchers {
     shards: Box<[Mutex<Shard>]>,
     interest: Arc<Interest>,
@@ -52,12 +51,12 @@ impl Watchers {
         }
     }
 
-    /// How many clients watch keys.
+    /// The number of clients with watches.
     pub fn clients(&self) -> usize {
         self.clients.load(Ordering::Relaxed)
     }
 
-    /// How many keys are watched, each counted once per client.
+    /// The number of watched keys, each counted once per client.
     pub fn keys(&self) -> usize {
         self.entries.load(Ordering::Relaxed)
     }
@@ -96,8 +95,8 @@ impl Listener for Watchers {
                 }
                 Change::Cleared { db, .. } => self.mark_if(|e| e.db == *db && e.live),
                 Change::Swapped { a, b, .. } => self.mark_if(|e| {
-                    // What the other DB had under this name is here now. A row that
-                    // cannot be read makes EXEC fail rather than go on.
+                    // The key may come from the other DB. If its row cannot be read, EXEC
+                    // fails.
                     let moved_in = || !matches!(keys.exists(e.db, &e.key), Ok(false));
                     (e.db == *a || e.db == *b) && (e.live || moved_in())
                 }),
@@ -114,20 +113,20 @@ impl Entry {
     }
 }
 
-/// A key that a client watches.
+/// A key watched by a client.
 #[derive(Debug)]
 struct Watched {
     db: DbIndex,
     key: Box<[u8]>,
-    /// 0: it does not expire, or did not exist.
-    expire_ms: u64,
+    /// 0: no expiry, or the key did not exist.
+    expire_ms: UnixMs,
 }
 
-/// What one client watches; dropped, it watches nothing any more.
+/// The watches of one client; they end when this is dropped.
 pub struct Watch {
     table: Arc<Watchers>,
     dirty: Arc<AtomicBool>,
-    /// By their hashes.
+    /// By the hashes of the keys.
     keys: FxHashMap<u64, SmallVec<[Watched; 1]>>,
     len: usize,
     bytes: usize,
@@ -140,7 +139,7 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Watches nothing yet.
+    /// No watches yet.
     pub fn new(table: Arc<Watchers>) -> Watch {
         table.clients.fetch_add(1, Ordering::Relaxed);
         Watch {
@@ -152,10 +151,9 @@ impl Watch {
         }
     }
 
-    /// Watches a key whose lock the caller holds; `expiry` is
-    /// 0 if it does not expire and none if it does not exist, `hash` as
-    /// [`Keys::hash`] says.
-    pub fn add(&mut self, db: DbIndex, key: &[u8], hash: u64, expiry: Option<u64>) {
+    /// Watches a key whose lock the caller holds. `expiry` is 0 if the key does not expire and
+    /// `None` if it does not exist; `hash` is that of [`Keys::hash`].
+    pub fn add(&mut self, db: DbIndex, key: &[u8], hash: u64, expiry: Option<UnixMs>) {
         let same_hash = self.keys.entry(hash).or_default();
         if same_hash.iter().any(|w| w.db == db && *w.key == *key) {
             return;
@@ -163,7 +161,7 @@ impl Watch {
         same_hash.push(Watched {
             db,
             key: key.into(),
-            expire_ms: expiry.unwrap_or(0),
+            expire_ms: expiry.unwrap_or_default(),
         });
         self.len += 1;
         self.table.interest.add(hash);
@@ -188,30 +186,30 @@ impl Watch {
         self.watched().map(|w| (w.db, &*w.key))
     }
 
-    /// How many keys.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// About how much memory it takes.
+    /// Approximate memory, in bytes.
     pub fn memory(&self) -> usize {
         self.bytes
     }
 
-    /// Whether a key was changed.
+    /// Whether a key has changed.
     pub fn is_dirty(&self) -> bool {
         self.dirty.load(Ordering::Acquire)
     }
 
-    /// Whether the time of a key is over that existed when it was entered; asked
-    /// with [`crate::storage::View::expiry_now_ms`].
-    pub fn has_expired(&self, now_ms: u64) -> bool {
-        let over = |w: &Watched| w.expire_ms != 0 && w.expire_ms <= now_ms;
+    /// Whether a key has expired that existed when it was entered. `now_ms` is
+    /// [`crate::storage::View::expiry_now_ms`].
+    pub fn has_expired(&self, now_ms: UnixMs) -> bool {
+        let over = |w: &Watched| w.expire_ms.is_some() && w.expire_ms <= now_ms;
         self.watched().any(over)
     }
 }

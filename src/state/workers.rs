@@ -1,17 +1,17 @@
-//! Workers: the threads on which scripts run that take long, KEYS where there are many,
-//! requests of thousands of words, and what reads thousands of rows.
+//! Slow-command workers: threads for slow scripts, KEYS on large DBs, requests of thousands of
+//! words, and reads of thousands of rows.
 //!
-//! A script starts on the IO thread that has its client, for a slice of time. If
-//! that is not enough, what it did is taken back, and the client's request goes
-//! with the client's session to a worker, which runs it to its end; the IO thread
-//! serves its other clients meanwhile. Workers may hold keys for long, so IO
-//! threads and other workers do not wait for these (see [`crate::storage::engine::locks`]):
-//! commands that need them are tried again, and are refused once the script is a
-//! slow one. Workers let owners go first that were turned away (see
+//! A script starts on its client's IO thread, with a time slice. If that is exceeded, the
+//! script is taken back, and the request moves with the client's session to a worker, which
+//! runs it to its end; the IO thread serves its other clients meanwhile. Workers may hold keys
+//! for long, so IO threads and other workers do not wait for these (see
+//! [`crate::storage::engine::locks`]): commands that need them are tried again, and are refused
+//! once the script counts as slow. Workers give precedence to owners that were turned away (see
 //! `storage::engine::fair_queue`).
 
 use super::Session;
 use super::request::Request;
+use crate::base::time::UnixMs;
 use crate::resp::Reply;
 use crate::storage::DbIndex;
 use crate::storage::engine::locks::Owner;
@@ -23,32 +23,32 @@ use std::time::{Duration, Instant};
 
 /// Requests that may wait for a worker.
 const QUEUE: usize = 16 * 1024;
-/// How soon requests are tried again that could not be run, at the latest.
+/// How soon requests that could not run are tried again, at the latest.
 pub const PAUSE_CHECK: Duration = Duration::from_millis(10);
 
-/// A request that takes long.
+/// A slow request.
 #[derive(Debug)]
 pub struct Job {
-    /// The client's session, which comes back with the reply.
+    /// The client's session, which is returned with the reply.
     pub session: Session,
-    /// What the client asked for.
+    /// The request.
     pub request: Request,
     /// Whether MONITOR clients have seen it.
     pub shown: bool,
-    /// Whether its keys count as accessed already.
+    /// Whether the access statistics already count it.
     pub noted: bool,
     /// Whether a worker has tried to run it.
     pub tried: bool,
-    /// Bytes that are lent for what it writes.
+    /// Bytes that are lent for its writes.
     pub lent: usize,
-    /// Memory that there was not for its reply, in bytes.
+    /// Bytes of memory that its reply lacked; 0: none.
     pub wanted: u64,
-    /// Since when it waits for that, Unix ms.
-    pub wanted_since_ms: u64,
+    /// Since when it waits for that memory, Unix ms.
+    pub wanted_since_ms: UnixMs,
 }
 
 impl Job {
-    /// One that no worker has begun; `noted`: see there.
+    /// A job that no worker has begun; see [`Job::noted`].
     pub fn new(session: Session, request: Request, noted: bool) -> Job {
         Job {
             session,
@@ -58,24 +58,24 @@ impl Job {
             tried: false,
             lent: 0,
             wanted: 0,
-            wanted_since_ms: 0,
+            wanted_since_ms: UnixMs::NONE,
         }
     }
 }
 
-/// What came of a [`Job`].
+/// The result of a [`Job`].
 #[derive(Debug)]
 pub struct Done {
-    /// The session as the request left it.
+    /// The session after the request.
     pub session: Session,
-    /// The reply, which may go out.
+    /// The reply, which is durable.
     pub reply: Reply,
 }
 
 /// A script that runs on a worker.
 #[derive(Debug)]
 pub struct Running {
-    /// Its SHA-1 or the function's name.
+    /// Its SHA-1, or the name of the function.
     pub name: Vec<u8>,
     /// The client's command.
     pub command: Vec<Vec<u8>>,
@@ -83,7 +83,7 @@ pub struct Running {
     pub is_function: bool,
     /// When it started.
     pub started: Instant,
-    /// Set when it shall end.
+    /// Set to stop it.
     pub kill: Arc<AtomicBool>,
     /// Whether it has written.
     pub wrote: AtomicBool,
@@ -92,21 +92,21 @@ pub struct Running {
 /// Why a script is not killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotKilled {
-    /// None runs.
+    /// No script runs.
     NotBusy,
-    /// It has written already.
+    /// It has written.
     Unkillable,
-    /// It is of the other sort.
+    /// A function runs instead of a script, or the reverse.
     OtherSort,
 }
 
 #[derive(Debug, Default)]
-struct Now {
-    /// Whether a request is run: the worker may hold keys.
+struct Current {
+    /// Whether a request runs, so that the worker may hold keys.
     at_work: bool,
     script: Option<Arc<Running>>,
-    /// Keys that others made ready for clients that wait, who also need a key
-    /// that this worker holds.
+    /// Keys that other threads have made ready, whose waiting clients also need a key that this
+    /// worker holds.
     postponed: Vec<(DbIndex, Box<[u8]>)>,
 }
 
@@ -114,18 +114,18 @@ struct Now {
 #[derive(Debug)]
 pub struct Worker {
     owner: Owner,
-    now: Mutex<Now>,
+    now: Mutex<Current>,
 }
 
 impl Worker {
-    /// A request is about to be run.
+    /// Marks the worker as running a request.
     pub fn begin(&self) {
         self.now.lock().at_work = true;
     }
 
-    /// The request is over and holds no keys any more; returns the keys whose
-    /// waiting clients have to be served before this is called again. The worker is
-    /// done when there are none.
+    /// Called when the request is over and its keys are released. Returns keys whose waiting
+    /// clients have to be served before this is called again. The worker is done when there are
+    /// none.
     pub fn end(&self) -> Vec<(DbIndex, Box<[u8]>)> {
         let mut now = self.now.lock();
         now.at_work = !now.postponed.is_empty();
@@ -136,15 +136,15 @@ impl Worker {
 /// The slow-command workers, and the requests that wait for one.
 pub struct Workers {
     all: RwLock<Vec<Arc<Worker>>>,
-    /// How many run a script; looked at often.
+    /// Number of workers that run a script; read often.
     running: AtomicUsize,
     jobs: (Sender<Option<Job>>, Receiver<Option<Job>>),
-    /// How many of them were tried in vain.
+    /// Number of queued jobs that were tried and could not run.
     tried: AtomicUsize,
-    /// What the threads of clients have not taken yet; at most one a client.
+    /// Results that the clients' threads have not taken yet; at most one per client.
     done: Mutex<Vec<Done>>,
     done_count: AtomicUsize,
-    /// For workers that could not get the keys of a request.
+    /// Wakes workers whose job could not get its keys.
     ended: (Mutex<()>, Condvar),
     stopping: AtomicBool,
 }
@@ -165,7 +165,7 @@ impl Default for Workers {
 }
 
 impl Workers {
-    /// A new worker, whose transactions are this owner's.
+    /// Adds a worker; `owner` is that of its transactions.
     pub fn add(&self, owner: Owner) -> Arc<Worker> {
         let worker = Arc::new(Worker {
             owner,
@@ -175,15 +175,15 @@ impl Workers {
         worker
     }
 
-    /// Hands a request to the next worker that is free.
+    /// Queues a request for the next free worker.
     ///
     /// # Errors
-    /// The queue is full; here it is again.
+    /// The queue is full; returns the job.
     pub fn submit(&self, job: Job) -> Result<(), Box<Job>> {
         let tried = job.tried;
         let sent = self.jobs.0.try_send(Some(job));
         if !tried {
-            // For workers that had only such before them as were tried already.
+            // For workers that sleep because all queued jobs have been tried.
             self.ended.1.notify_one();
         }
         match sent {
@@ -211,8 +211,8 @@ impl Workers {
         }
     }
 
-    /// A request could not be run now, as clients are paused or somebody has its keys:
-    /// it goes behind all that wait. How many those are if all of them were tried, too.
+    /// Requeues a request that could not run now, because clients are paused or its keys are
+    /// held. If all queued requests have been tried, returns their number.
     pub fn try_later(&self, mut job: Job) -> Option<usize> {
         job.tried = true;
         self.tried.fetch_add(1, Ordering::Relaxed);
@@ -226,49 +226,49 @@ impl Workers {
         (self.jobs.1.len() <= tried).then_some(tried)
     }
 
-    /// Wakes a worker, which wakes the next: also one that has only just started. A
-    /// full queue wakes them as well.
+    /// Wakes one worker, which wakes the next: this also reaches workers that start later. A
+    /// full queue has the same effect.
     fn wake_for_stop(&self) {
         let _ = self.jobs.0.try_send(None);
     }
 
-    /// A request that no worker has begun.
+    /// Takes a queued request.
     pub fn take_waiting(&self) -> Option<Job> {
         if self.stopping.load(Ordering::Acquire) {
             return None;
         }
         let taken = self.jobs.1.try_recv().ok()?;
         if taken.is_none() {
-            // The server stops, and this was for a worker.
+            // The server stops, and this message was for a worker.
             self.wake_for_stop();
         }
         self.taken(taken.as_ref());
         taken
     }
 
-    /// A request is over, and its keys are free.
+    /// Called when a request is over and its keys are released.
     pub fn ended(&self) {
         self.ended.1.notify_all();
     }
 
-    /// Waits until some request is over or comes, but not for long. Whether the server
-    /// stops.
+    /// Waits until a request is over or is queued, at most `at_most`. Returns whether the
+    /// server stops.
     pub fn wait_for_end(&self, at_most: Duration) -> bool {
-        let mut nobody = self.ended.0.lock();
-        self.ended.1.wait_for(&mut nobody, at_most);
+        let mut guard = self.ended.0.lock();
+        self.ended.1.wait_for(&mut guard, at_most);
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// A request is over; the client's thread has to be woken. It cannot have the reply
-    /// before `spread` has returned, nor anything of what that sends before the reply.
-    pub fn finish(&self, done: Done, spread: &mut dyn FnMut()) {
+    /// Stores a result; the client's thread has to be woken. It cannot take the reply before
+    /// `send` has returned, so messages sent by `send` precede the reply.
+    pub fn finish(&self, done: Done, send: &mut dyn FnMut()) {
         let mut all = self.done.lock();
         all.push(done);
         self.done_count.store(all.len(), Ordering::Release);
-        spread();
+        send();
     }
 
-    /// What was finished for the clients of an IO thread.
+    /// Takes the results for clients of an IO thread.
     pub fn take_done(&self, thread: usize) -> Vec<Done> {
         if self.done_count.load(Ordering::Acquire) == 0 {
             return Vec::new();
@@ -280,17 +280,17 @@ impl Workers {
         taken
     }
 
-    /// A script starts.
+    /// Registers a running script.
     pub fn start(&self, worker: &Worker, running: Arc<Running>) {
         worker.now.lock().script = Some(running.clone());
         self.running.fetch_add(1, Ordering::Release);
-        // Not before: who stops the server looks for scripts after it has said so.
+        // Must come after the registration: a stop sets its flag and then looks for scripts.
         if self.stopping.load(Ordering::Acquire) {
             running.kill.store(true, Ordering::Release);
         }
     }
 
-    /// It ended.
+    /// Ends the registration of a script.
     pub fn stop(&self, worker: &Worker) {
         worker.now.lock().script = None;
         self.running.fetch_sub(1, Ordering::Release);
@@ -301,7 +301,7 @@ impl Workers {
         self.running.load(Ordering::Acquire) > 0
     }
 
-    /// The scripts that run, the one that runs longest first.
+    /// The running scripts, longest-running first.
     fn running(&self) -> Vec<Arc<Running>> {
         if !self.any_running() {
             return Vec::new();
@@ -315,12 +315,12 @@ impl Workers {
         scripts
     }
 
-    /// The script that runs longest.
+    /// The longest-running script.
     pub fn longest(&self) -> Option<Arc<Running>> {
         self.running().into_iter().next()
     }
 
-    /// Whether all workers run scripts that have taken longer than `threshold`.
+    /// Whether all workers run scripts that exceed `threshold`.
     pub fn are_all_slow(&self, threshold: Duration) -> bool {
         let running = self.running();
         let is_slow = |running: &Arc<Running>| running.started.elapsed() >= threshold;
@@ -328,15 +328,15 @@ impl Workers {
         workers > 0 && running.len() >= workers && running.iter().all(is_slow)
     }
 
-    /// The script that the owner of keys runs.
+    /// The script that the owner of a lock runs, if any.
     pub fn script_of(&self, owner: Owner) -> Option<Arc<Running>> {
         let all = self.all.read();
         let worker = all.iter().find(|worker| worker.owner == owner)?;
         worker.now.lock().script.clone()
     }
 
-    /// Leaves it to the worker of this owner to serve the clients that wait for a
-    /// key, once its request is over. `false`: that is over already.
+    /// Leaves the clients that wait for `key` to the worker with this owner, which serves them
+    /// when its request is over. `false`: it is over already.
     pub fn postpone(&self, owner: Owner, db: DbIndex, key: &[u8]) -> bool {
         let all = self.all.read();
         let Some(worker) = all.iter().find(|worker| worker.owner == owner) else {
@@ -349,11 +349,10 @@ impl Workers {
         now.at_work
     }
 
-    /// SCRIPT KILL, FUNCTION KILL: ends the script that runs longest of those
-    /// that can be ended.
+    /// SCRIPT KILL, FUNCTION KILL: stops the longest-running script that can be stopped.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why there is none.
     pub fn kill(&self, function: bool) -> Result<(), NotKilled> {
         let running = self.running();
         if running.is_empty() {
@@ -376,8 +375,8 @@ impl Workers {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// The server stops: whatever runs ends, and leaves nothing behind; whatever
-    /// waits is not begun.
+    /// Called when the server stops: running scripts are stopped and taken back, queued
+    /// requests are not begun.
     pub fn stop_all(&self) {
         self.stopping.store(true, Ordering::Release);
         for worker in &*self.all.read() {
@@ -397,11 +396,11 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn who_cannot_run_now_lets_others_go_first() {
+    fn a_job_that_cannot_run_lets_others_go_first() {
         let job = |name: &[u8]| {
             let addr = || "127.0.0.1:1".into();
             let flags = ClientFlags::empty();
-            let info = ClientInfo::new(ClientId(1), addr(), addr(), -1, 0, 0, flags);
+            let info = ClientInfo::new(ClientId(1), addr(), addr(), -1, 0, UnixMs::NONE, flags);
             let session = Session::new(Arc::new(info), true);
             Job::new(session, Request::new(&[name]), false)
         };
@@ -434,15 +433,15 @@ mod tests {
 
     /// A worker that was added after the stop used to wait for ever, and the server with it.
     #[test]
-    fn all_workers_hear_of_the_stop_also_those_that_come_late() {
+    fn all_workers_end_at_the_stop_also_those_that_start_later() {
         let workers = Arc::new(Workers::default());
         workers.stop_all();
         let (ended, end) = channel();
         for n in 1..=3 {
             let (workers, ended) = (workers.clone(), ended.clone());
             std::thread::spawn(move || ended.send(workers.next().is_none()));
-            let heard = end.recv_timeout(Duration::from_secs(20));
-            assert_eq!(heard, Ok(true), "worker {n}");
+            let stopped = end.recv_timeout(Duration::from_secs(20));
+            assert_eq!(stopped, Ok(true), "worker {n}");
         }
     }
 }

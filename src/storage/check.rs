@@ -1,6 +1,7 @@
-//! A full check of a database against the invariants of its rows, for
-//! `DEBUG KEDIS-CHECK` and the crash tests; and the fail points of those tests.
+//! A full check of a database against the invariants of its rows, for `DEBUG KEDIS-CHECK` and the
+//! crash tests.
 
+use crate::base::time::UnixMs;
 use crate::encoding::keys::element;
 use crate::encoding::meta::decode_reclaim;
 use crate::encoding::meta::{ListSpan, MetaView};
@@ -17,12 +18,12 @@ use crate::storage::{DbIndex, Result, StorageError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Each violated invariant, in words.
+    /// Violated invariants, in words.
     pub faults: Vec<String>,
-    /// Rows looked at.
+    /// Rows read.
     pub rows: u64,
     /// Keys found.
     pub keys: u64,
@@ -32,23 +33,23 @@ pub struct Report {
     pub binlog_rows: u64,
 }
 
-/// A collection as its meta row says it is.
+/// What the meta row of a collection states.
 struct Claim {
     kind: ValueType,
     count: u64,
-    /// Where the items of a list stand.
+    /// The indices of a list's items.
     items: Range<i64>,
-    /// Of a stream.
+    /// The number of a stream's groups.
     groups: u64,
 }
 
-/// What the groups of a stream, and their consumers, say of themselves.
+/// The counts that the rows of a stream's groups and consumers state.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stated {
     consumers: u64,
-    /// By the groups.
+    /// Pending entries, by the groups.
     pending: u64,
-    /// By the consumers.
+    /// Pending entries, by the consumers.
     owned: u64,
 }
 
@@ -56,16 +57,16 @@ struct Stated {
 struct Found {
     counts: Counts,
     claims: BTreeMap<CollectionId, Claim>,
-    expiries: BTreeSet<(u64, Vec<u8>)>,
-    ttl_rows: BTreeSet<(u64, Vec<u8>)>,
+    expiries: BTreeSet<(UnixMs, Vec<u8>)>,
+    ttl_rows: BTreeSet<(UnixMs, Vec<u8>)>,
     elements: BTreeMap<(CollectionId, u8), u64>,
     streams: BTreeMap<CollectionId, Stated>,
     dead: BTreeSet<CollectionId>,
 }
 
 impl Engine {
-    /// Reads every row. The caller keeps writers away (an exclusive turn), or
-    /// the report may name what is only under way.
+    /// Reads every row. The caller excludes writers (an exclusive turn); otherwise the report may
+    /// name changes that are only under way.
     pub fn check(&self) -> Result<Report> {
         let mut report = Report::default();
         for (db, keyspace) in self.all_keyspaces() {
@@ -95,14 +96,14 @@ impl Engine {
         report.keys += found.counts.keys;
         report.dead_collections += found.dead.len() as u64;
         found.judge(db, keyspace.counts(), &mut report.faults);
-        // A pass that ends may raise a mark too far for an instant.
+        // The end of a concurrent pass may raise a mark too far for an instant.
         let after = keyspace.low_marks();
         let low = (before.0.min(after.0), before.1.min(after.1));
         found.judge_low_marks(db, low, &mut report.faults);
         Ok(())
     }
 
-    /// Every cached row is what RocksDB has.
+    /// Checks that every cached row equals the row in RocksDB.
     fn check_row_cache(
         &self,
         db: DbIndex,
@@ -119,7 +120,7 @@ impl Engine {
             }
             if let Some((map, direction)) = ranges::split_name(key) {
                 if keyspace.cache_hash(hasher.hash(keyspace.id, map)) == hash {
-                    match self.is_run_true(keyspace, direction, value) {
+                    match self.is_range_true(keyspace, direction, value) {
                         Ok(true) => {}
                         Ok(false) => faults.push(format!(
                             "DB {}: the run {} is not what is stored",
@@ -148,17 +149,17 @@ impl Engine {
         Ok(failure?)
     }
 
-    /// Whether the rows of a cached range are those that RocksDB has in its range.
-    fn is_run_true(
+    /// Whether a cached range has exactly the rows that RocksDB has in its range.
+    fn is_range_true(
         &self,
         keyspace: &Keyspace,
         direction: Direction,
-        run: &[u8],
+        range: &[u8],
     ) -> std::result::Result<bool, rocksdb::Error> {
-        let Some(run) = CachedRange::decode(direction, run) else {
+        let Some(range) = CachedRange::decode(direction, range) else {
             return Ok(false);
         };
-        let (from, to) = run.range();
+        let (from, to) = range.range();
         let mut read = rocksdb::ReadOptions::default();
         read.set_total_order_seek(true);
         read.set_iterate_upper_bound(to);
@@ -166,17 +167,17 @@ impl Engine {
         rows.seek(from);
         let mut met = 0;
         while let Some(row) = rows.item() {
-            if run.get(Direction::Forward, met) != Some(row) {
+            if range.get(Direction::Forward, met) != Some(row) {
                 return Ok(false);
             }
             met += 1;
             rows.next();
         }
         rows.status()?;
-        Ok(met == run.len())
+        Ok(met == range.len())
     }
 
-    /// Every stretch of a rank index has as many rows as it says.
+    /// Checks that every stretch of a rank index has as many rows as the index says.
     fn check_rank_indexes(
         &self,
         db: DbIndex,
@@ -280,7 +281,7 @@ impl Found {
     fn take_meta(&mut self, user_key: &[u8], value: &[u8]) -> Result<()> {
         let found = MetaView::decode(value)?;
         self.counts.keys += 1;
-        if found.meta.expire_ms != 0 {
+        if found.meta.expire_ms.is_some() {
             self.counts.expires += 1;
             self.expiries
                 .insert((found.meta.expire_ms, user_key.to_vec()));
@@ -304,9 +305,8 @@ impl Found {
         Ok(())
     }
 
-    /// Whether somebody could look for the row under this key. Others may be hot without
-    /// being stored: those of dead collections, and beyond the ends of lists, are deleted
-    /// as ranges.
+    /// Whether the row under this key can be read. Other rows may be cached without being stored:
+    /// range deletions remove those of dead collections, and those beyond the ends of lists.
     fn can_be_read(&self, key: &[u8]) -> bool {
         let Some((id, _)) = element(key) else {
             return true;
@@ -376,11 +376,11 @@ impl Found {
 }
 
 impl Found {
-    /// Whether no row of the TTL index, and none of the reclaim queue, stands before
-    /// where the passes of the expire thread begin.
+    /// Checks that no row of the TTL index, and none of the reclaim queue, stands before the mark
+    /// at which the passes of the expire thread begin.
     fn judge_low_marks(&self, db: DbIndex, low: (u64, CollectionId), faults: &mut Vec<String>) {
         let db = db.0;
-        if let Some((expire_ms, key)) = self.ttl_rows.first().filter(|row| row.0 < low.0) {
+        if let Some((expire_ms, key)) = self.ttl_rows.first().filter(|row| row.0 < UnixMs(low.0)) {
             let key = String::from_utf8_lossy(key);
             faults.push(format!(
                 "db {db}: {key:?} expires at {expire_ms}, passes begin at {}",
@@ -399,8 +399,8 @@ impl Found {
         self.elements.get(&(id, tag)).copied().unwrap_or(0)
     }
 
-    /// Whether the counts of a stream, its groups and its consumers are those of
-    /// the rows.
+    /// Checks that the counts of a stream, its groups and its consumers are the numbers of their
+    /// rows.
     fn judge_stream(&self, db: u16, id: CollectionId, claim: &Claim, faults: &mut Vec<String>) {
         let stated = self.streams.get(&id).copied().unwrap_or_default();
         for (what, tag, stated) in [

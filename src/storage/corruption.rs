@@ -1,9 +1,8 @@
-//! What the disk gives back otherwise than it was written: told of in the log, and counted
-//! for INFO.
+//! Data that the disk returns otherwise than it was written: logged, and counted for INFO.
 //!
-//! Such an error can come up wherever rows are read, by a client, a replica, the expire
-//! thread or a compaction. All of them pass through [`StorageError`](crate::storage::StorageError),
-//! which notes them here; so this is one for the process.
+//! Such an error can occur wherever rows are read, by a client, a replica, the expire thread or a
+//! compaction. All errors pass through [`StorageError`](crate::storage::StorageError), which notes
+//! them here; so there is one record for the process.
 
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -11,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often the log tells of the same file.
-const TELL_EVERY: Duration = Duration::from_secs(60);
-/// Files that are remembered.
+/// An error in the same file is logged at most once in this time.
+const LOG_EVERY: Duration = Duration::from_secs(60);
+/// The most files that are remembered.
 const MAX_FILES: usize = 64;
 
-/// What was noted since the process began.
+/// The corruptions noted since the process began.
 #[derive(Debug)]
 pub struct Corruptions {
     count: AtomicU64,
@@ -26,36 +25,36 @@ pub struct Corruptions {
 #[derive(Debug)]
 struct Seen {
     files: BTreeSet<PathBuf>,
-    /// The file that the log told of last, and when.
-    told: Option<(Option<PathBuf>, Instant)>,
+    /// The file that was logged last, and when.
+    logged: Option<(Option<PathBuf>, Instant)>,
 }
 
 static NOTED: Corruptions = Corruptions {
     count: AtomicU64::new(0),
     seen: Mutex::new(Seen {
         files: BTreeSet::new(),
-        told: None,
+        logged: None,
     }),
 };
 
-/// What was noted since the process began.
+/// The corruptions noted since the process began.
 pub fn corruptions() -> &'static Corruptions {
     &NOTED
 }
 
 impl Corruptions {
-    /// How often something was read that is not what was written.
+    /// The number of corruption errors.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// The files it stood in, as far as they are known and still there.
+    /// The files with corruptions, as far as they are known and still exist.
     pub fn files(&self) -> Vec<PathBuf> {
         let files = self.seen.lock().files.clone();
         files.into_iter().filter(|file| file.exists()).collect()
     }
 
-    /// Notes an error, if it is one of these.
+    /// Notes an error if it is a corruption.
     pub(super) fn note(&self, error: &rocksdb::Error) {
         if error.kind() != rocksdb::ErrorKind::Corruption {
             return;
@@ -63,7 +62,7 @@ impl Corruptions {
         self.note_text(error.as_ref());
     }
 
-    /// Notes what RocksDB says of such an error.
+    /// Notes a corruption by its message from RocksDB.
     pub(super) fn note_text(&self, error: &str) {
         self.count.fetch_add(1, Ordering::Relaxed);
         let file = file_named_in(error);
@@ -74,14 +73,14 @@ impl Corruptions {
             seen.files.insert(file.clone());
         }
         let is_news = seen
-            .told
+            .logged
             .as_ref()
-            .is_none_or(|(last, at)| *last != file || at.elapsed() >= TELL_EVERY);
+            .is_none_or(|(last, at)| *last != file || at.elapsed() >= LOG_EVERY);
         if is_news {
-            seen.told = Some((file, Instant::now()));
+            seen.logged = Some((file, Instant::now()));
             drop(seen);
             log::error!(
-                "the disk does not give back what was written to it: {error}; see \"Damaged \
+                "data on the disk is corrupt: {error}; see \"Damaged \
                  files\" in the manual"
             );
         }
@@ -92,7 +91,7 @@ impl Corruptions {
 pub(super) fn file_named_in(text: &str) -> Option<PathBuf> {
     let is_table = |word: &&str| word.ends_with(".sst") || word.ends_with(".blob");
     let ends = |c: char| [':', ',', ';'].contains(&c);
-    // Paths may have spaces: what counts is where the path begins and the name ends.
+    // Paths may contain spaces, so the path is found by its first byte and by the end of the name.
     let from = text.find(" /").map_or(0, |at| at + 1);
     let rest = text.get(from..)?;
     let end = [".sst", ".blob"]

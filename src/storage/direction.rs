@@ -1,6 +1,6 @@
-//! Which way a range is read.
+//! The direction of a range read.
 
-/// In which direction a range is read.
+/// The direction in which a range is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Ascending keys.

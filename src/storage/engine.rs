@@ -102,16 +102,16 @@ impl Default for Access {
     }
 }
 
-/// What stands in memory, and how much may.
+/// Caches and indexes in memory, and their budgets.
 pub(super) struct Memory {
     pub(super) rows: RowCache,
     pub(super) ranks: RankIndexes,
     pub(super) row_hasher: RowHasher,
-    /// All of it, in bytes.
+    /// The memory budget of the database, in bytes.
     budget: AtomicU64,
-    /// How much of it the block cache may take now.
+    /// The capacity of the block cache now, in bytes.
     cache_limit: AtomicU64,
-    /// How much the block cache keeps for clients.
+    /// The part of the block cache's memory that is reserved for clients.
     pub(super) reserved_for_clients: Reservation,
 }
 
@@ -136,25 +136,25 @@ pub struct Engine {
     pub(super) system_cf: ColumnFamily,
     pub(super) binlog_cf: ColumnFamily,
     pub(super) db: Db,
-    /// How far the log must be whole, for the next start.
+    /// How far the write-ahead log must be intact, for the check at the next start.
     pub(super) marks: Keeper,
     pub(super) access: Access,
     pub(super) memory: Memory,
     /// The commit lock: commits are numbered and written one after the other.
     pub(super) commit: Mutex<CommitState>,
     pub(super) durability: Durability,
-    /// Whose rows are written before they can be reached.
+    /// Collections whose rows are written before the commit that makes them reachable.
     pub(super) ahead: Ahead,
     /// The next id of a collection.
     pub(super) next_id: AtomicU64,
     health: Health,
     unstalled: Mutex<stalls::Unstalled>,
-    /// What commits have logged.
+    /// The log of the effects of commits.
     pub binlog: Binlog,
     pub(super) lineage: Lineage,
-    /// How many snapshots are read; while there are any, no files are dropped.
+    /// The number of snapshots in use. While it is not 0, no files are dropped.
     pub(super) snapshots: Mutex<u32>,
-    /// What hears of changed keys.
+    /// Listeners for changes of keys.
     pub listeners: Listeners,
     /// Orders hash fields and members.
     pub hash: SharedHash,
@@ -169,10 +169,9 @@ impl Engine {
     /// Opens or creates the database.
     ///
     /// # Errors
-    /// [`StorageError::Format`] if the directory holds a database of another
-    /// format version; [`StorageError::Damaged`] if it holds one that has lost
-    /// something; otherwise what RocksDB reports, among it that another
-    /// process has the directory open.
+    /// [`StorageError::Format`] if the directory holds a database of another format version;
+    /// [`StorageError::Damaged`] if parts of the database are missing; otherwise what RocksDB
+    /// reports, for instance that another process has the directory open.
     pub fn open(config: StorageConfig) -> Result<Arc<Engine>> {
         let dir = config.dir.clone();
         Engine::open_as_it_is(config).map_err(|error| match error {
@@ -199,7 +198,7 @@ impl Engine {
         if is_unmended {
             mend::begin_anew(&db, &system_cf, &binlog_cf)?;
         }
-        open::mind_the_gap(&db, &system_cf, &binlog_cf, config.binlog_enabled)?;
+        open::renew_history_if_toggled(&db, &system_cf, &binlog_cf, config.binlog_enabled)?;
         let replication_id =
             open::system_row_or_insert(&db, &system_cf, system::REPLICATION_ID, || {
                 Ok(hex(&random_bytes::<20>()?).into_bytes())
@@ -269,9 +268,8 @@ impl Engine {
         hasher.finish()
     }
 
-    /// Notes durably that from now on, until [`Engine::end_load`], the database
-    /// holds a part of a file at the most. It must be empty, and nobody else
-    /// may use it.
+    /// Notes durably that a load has begun: until [`Engine::end_load`] the database may hold only a
+    /// part of the file. The database must be empty, and no other thread may use it.
     pub fn begin_load(&self) -> Result<()> {
         self.db.put_cf(&self.system_cf, system::LOADING, [])?;
         Ok(self.db.flush_wal(true)?)
@@ -285,8 +283,8 @@ impl Engine {
             .is_some())
     }
 
-    /// Ends a load: all of it is on disk. It is in no log, so it begins a new
-    /// history.
+    /// Ends a load, all rows of which are on disk. The binlog does not have them, so a new history
+    /// begins.
     pub fn end_load(&self) -> Result<()> {
         self.renew_replication_id()?;
         self.db.delete_cf(&self.system_cf, system::LOADING)?;
@@ -297,7 +295,7 @@ impl Engine {
         Owner(self.access.next_owner.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Adds a row of the server itself to a batch, or its deletion.
+    /// Adds a system row to a batch, or its deletion if `value` is `None`.
     pub(super) fn put_system_row(&self, key: &[u8], value: Option<&[u8]>, batch: &mut WriteBatch) {
         match value {
             Some(value) => batch.put_cf(&self.system_cf, key, value),
@@ -305,8 +303,7 @@ impl Engine {
         }
     }
 
-    /// Calls `each` with what follows the tag, and the value, of all rows of the
-    /// server itself under this tag.
+    /// Calls `each` for all system rows under this tag, with the key after the tag and the value.
     pub fn system_rows(&self, tag: u8, mut each: impl FnMut(&[u8], &[u8])) -> Result<()> {
         let mut rows = self.db.raw_iterator_cf(&self.system_cf);
         rows.seek([tag]);

@@ -1,11 +1,12 @@
-//! Slices of background work on the data: keys whose time is over, and the
-//! rows of dead collections. The expire thread calls these in turns; each slice
-//! is one commit, made of the same steps as a client's command.
+//! Slices of background work on the data: deletion of keys whose time is over, and of the rows of
+//! dead collections. The expire thread calls these in turn; each slice is one commit, made of the
+//! same steps as a client's command.
 //!
-//! What was deleted leaves tombstones at the front of the TTL index and of the
-//! reclaim queue. A [`LowMark`](crate::storage::engine::low_mark::LowMark) keeps passes from crawling over them, and the
-//! slices of one pass go on where the slice before stopped.
+//! Deleted rows leave tombstones at the front of the TTL index and of the reclaim queue. A
+//! [`LowMark`](crate::storage::engine::low_mark::LowMark) lets a pass begin after them, and each
+//! slice of a pass continues where the slice before stopped.
 
+use crate::base::time::UnixMs;
 use crate::encoding::meta::MetaView;
 use crate::encoding::meta::decode_reclaim;
 use crate::encoding::{CollectionId, ValueType, keys, tag};
@@ -17,7 +18,7 @@ use crate::storage::txn::keyspace::{KeyMeta, Value};
 use crate::storage::{DbIndex, Engine, Result};
 use std::sync::Arc;
 
-/// What a slice has done.
+/// The result of a slice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Slice {
     /// Keys or rows removed.
@@ -26,20 +27,20 @@ pub struct Slice {
     pub more: bool,
 }
 
-/// One way through the due part of a DB's TTL index.
+/// One pass through the due part of a DB's TTL index.
 pub struct ExpirePass {
     db: DbIndex,
     keyspace: Arc<Keyspace>,
-    now_ms: u64,
+    now_ms: UnixMs,
     seen: LowMarkSeen,
     next: keys::RowKey,
-    /// The earliest expiry of a key that was left because somebody held it.
-    left_ms: u64,
-    /// The DB got another keyspace on the way (SWAPDB): the next pass does it.
+    /// The earliest expiry of a key that was skipped because another owner held its lock.
+    left_ms: UnixMs,
+    /// The DB got another keyspace meanwhile (SWAPDB): the next pass does the rest.
     broken: bool,
 }
 
-/// One way through a DB's reclaim queue.
+/// One pass through a DB's reclaim queue.
 pub struct ReclaimPass {
     db: DbIndex,
     keyspace: Arc<Keyspace>,
@@ -48,13 +49,13 @@ pub struct ReclaimPass {
     broken: bool,
 }
 
-/// Dead collections with more rows than this go by a range deletion.
+/// Dead collections with more rows than this are removed by a range deletion.
 const RANGE_DELETE_ROWS: u64 = 1_024;
-/// And those whose keys have more bytes.
+/// So are those whose rows' keys take more bytes than this.
 const DELETE_BYTES: usize = 1 << 20;
 
 impl Engine {
-    /// How many dead collections wait in all DBs, counted up to `limit`.
+    /// The number of dead collections in all DBs, counted up to `limit`.
     pub fn reclaim_backlog(&self, limit: usize) -> Result<usize> {
         let mut count = 0;
         for (_, keyspace) in self.all_keyspaces() {
@@ -76,22 +77,22 @@ impl Engine {
 impl Txn {
     /// Begins a pass over the keys of `db` that are due at `now_ms`; `None` if
     /// there can be none.
-    pub fn begin_expire(&mut self, db: DbIndex, now_ms: u64) -> Option<ExpirePass> {
+    pub fn begin_expire(&mut self, db: DbIndex, now_ms: UnixMs) -> Option<ExpirePass> {
         let keyspace = self.engine.keyspace(db)?;
         let seen = keyspace.ttl_low_ms.begin();
-        (seen.low <= now_ms).then(|| ExpirePass {
+        (UnixMs(seen.low) <= now_ms).then(|| ExpirePass {
             db,
             keyspace,
             now_ms,
             seen,
-            next: keys::ttl_from(seen.low),
-            left_ms: u64::MAX,
+            next: keys::ttl_from(UnixMs(seen.low)),
+            left_ms: UnixMs::MAX,
             broken: false,
         })
     }
 
-    /// Deletes up to `limit` keys whose time is over. A key that somebody holds
-    /// is left for the next pass.
+    /// Deletes up to `limit` keys whose time is over. A key whose lock another owner holds is left
+    /// for the next pass.
     ///
     /// # Errors
     /// The storage fails. Nothing of the slice is done then, and no lock is held.
@@ -103,7 +104,7 @@ impl Txn {
     fn expire_some(&mut self, pass: &mut ExpirePass, limit: usize) -> Result<Slice> {
         self.begin(pass.now_ms)?;
         self.start_command();
-        // I4: what a replica has expires by its master's clock.
+        // I4: keys of a replica expire by the master's clock.
         if !self.has_keyspace(pass.db, &pass.keyspace) || self.engine.is_following() {
             pass.broken = true;
             self.commit()?;
@@ -127,7 +128,7 @@ impl Txn {
     pub fn end_expire(&mut self, pass: ExpirePass) {
         if !pass.broken {
             let low = pass.left_ms.min(pass.now_ms + 1);
-            pass.keyspace.ttl_low_ms.end(pass.seen, low);
+            pass.keyspace.ttl_low_ms.end(pass.seen, low.0);
         }
     }
 
@@ -135,8 +136,8 @@ impl Txn {
         self.keyspace(db).is_some_and(|ks| ks.id == keyspace.id)
     }
 
-    fn due_keys(&mut self, pass: &mut ExpirePass, limit: usize) -> Result<Vec<(u64, Vec<u8>)>> {
-        let to = keys::ttl_from(pass.now_ms.saturating_add(1));
+    fn due_keys(&mut self, pass: &mut ExpirePass, limit: usize) -> Result<Vec<(UnixMs, Vec<u8>)>> {
+        let to = keys::ttl_from(pass.now_ms + 1);
         let mut rows = self.scan(pass.db, &pass.next, &to, Direction::Forward)?;
         let mut due = Vec::new();
         while due.len() < limit
@@ -153,9 +154,9 @@ impl Txn {
         Ok(due)
     }
 
-    /// The second look, under the key's lock: the TTL row may be from before a
-    /// change of the key that was committed since.
-    fn expire_key(&mut self, db: DbIndex, expire_ms: u64, key: &[u8]) -> Result<bool> {
+    /// Expires a key whose lock is held, after a check: the TTL row may be from before a change of
+    /// the key that was committed since.
+    fn expire_key(&mut self, db: DbIndex, expire_ms: UnixMs, key: &[u8]) -> Result<bool> {
         let Some(row) = self.meta_row(db, key)? else {
             return Ok(false);
         };
@@ -185,8 +186,8 @@ impl Txn {
         })
     }
 
-    /// Removes about `limit` element rows of dead collections. Nobody can reach
-    /// these rows, so no key is locked and nothing is logged.
+    /// Removes about `limit` element rows of dead collections. These rows are not reachable, so no
+    /// key is locked and nothing is logged.
     ///
     /// # Errors
     /// The storage fails. Nothing of the slice is done then, and no lock is held.
@@ -235,7 +236,7 @@ impl Txn {
         let Some(keyspace) = self.keyspace(db).map(|ks| ks.id) else {
             return Ok(Vec::new());
         };
-        // Held while the queue is read: what leaves the list was taken off the
+        // Held while the queue is read: a collection that leaves the list was removed from the
         // queue before.
         let engine = self.engine.clone();
         let ahead = engine.ahead.lock();
@@ -283,7 +284,7 @@ impl Txn {
                 dead.push(row_key.to_vec());
             }
             drop(scan);
-            // The groups of a stream may have many more rows than it has entries, and
+            // The groups of a stream may have many more rows than the stream has entries, and
             // members may be long.
             if !is_little(dead.len(), bytes) {
                 self.delete_rows(db, &from, &to)?;
@@ -305,19 +306,20 @@ mod tests {
     use super::*;
     use crate::storage::StorageConfig;
 
-    /// A row that cannot be read once kept the locks of the slice that met it, for ever:
-    /// clients that asked for the keys of that slice, or for a whole DB, never got a reply.
+    /// A slice that met an unreadable row once kept its locks for ever: clients that asked for the
+    /// keys of that slice, or for a whole DB, never got a reply.
     #[test]
     fn a_slice_that_fails_holds_nothing_back() {
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::open(StorageConfig::new(dir.path().join("db"))).unwrap();
         let (db, bad) = (DbIndex(0), &b"bad"[..]);
         let mut txn = Txn::new(engine.clone());
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         txn.put_row(db, &keys::meta(bad), b"").unwrap();
-        txn.put_side_row(db, &keys::ttl(5, bad), b"").unwrap();
+        txn.put_side_row(db, &keys::ttl(UnixMs(5), bad), b"")
+            .unwrap();
         let keyspace = txn.keyspace_for_write(db).unwrap();
-        txn.note_ttl(keyspace, 5);
+        txn.note_ttl(keyspace, UnixMs(5));
         txn.put_side_row(db, &keys::reclaim(CollectionId(1)), b"bad")
             .unwrap();
         txn.note_reclaim(keyspace, CollectionId(1));
@@ -325,12 +327,12 @@ mod tests {
         let mut job = Txn::new(engine.clone());
         let is_free = || {
             let mut other = Txn::new(engine.clone());
-            other.begin(10).unwrap();
+            other.begin(UnixMs(10)).unwrap();
             assert!(other.try_lock(db, bad), "the key is locked");
             other.commit().unwrap();
-            assert!(engine.access.gate.is_empty(), "a turn goes on");
+            assert!(engine.access.gate.is_empty(), "a turn has not ended");
         };
-        let mut pass = job.begin_expire(db, 10).expect("a key that is due");
+        let mut pass = job.begin_expire(db, UnixMs(10)).expect("a key that is due");
         assert!(job.expire_slice(&mut pass, 8).is_err());
         is_free();
         let mut pass = job.begin_reclaim(db).expect("a dead collection");

@@ -1,5 +1,5 @@
-//! Whole data sets: one that goes to a replica row by row, and one that arrives from a
-//! master, is checked, and takes the place of the one in use.
+//! Whole data sets: one that is sent to a replica row by row, and one that is received from a
+//! master, checked, and installed in place of the one in use.
 
 pub(super) mod audit;
 pub mod snapshot;

@@ -47,10 +47,10 @@ unsafe extern "C" {
     fn kedis_memtable_allocate(allocator: *mut c_void, bytes: usize) -> *mut u8;
 }
 
-/// What a string of RocksDB's options says for this memtable.
+/// The value of this memtable in a RocksDB option string.
 pub fn option() -> String {
     static KNOWN: Once = Once::new();
-    // SAFETY: the name is a C string; `Once` sees to it that it is said once.
+    // SAFETY: the name is a C string; `Once` ensures a single call.
     #[allow(unsafe_code)]
     KNOWN.call_once(|| unsafe { kedis_memtable_register(NAME.as_ptr()) });
     format!("memtable_factory={}", NAME.to_string_lossy())
@@ -72,7 +72,7 @@ unsafe impl Arena for Memory {
     }
 }
 
-/// What `rep.cc` calls. A memtable comes from `kedis_memtable_new` and is used until
+/// The functions that `rep.cc` calls. A memtable comes from `kedis_memtable_new` and is used until
 /// `kedis_memtable_free`, its cursors from `kedis_cursor_new` until `kedis_cursor_free`.
 #[allow(unsafe_code)]
 mod calls {
@@ -89,7 +89,7 @@ mod calls {
 
     impl RawKey {
         /// # Safety
-        /// There are as many bytes, for `'k`.
+        /// `bytes` points to `len` bytes, which live for `'k`.
         unsafe fn get<'k>(self) -> Key<'k> {
             // SAFETY: by the contract.
             Key::new(unsafe { slice::from_raw_parts(self.bytes, self.len) })

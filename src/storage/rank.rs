@@ -1,20 +1,19 @@
-//! Rank indexes: how many rows a map has in each of its stretches. A command that needs the
-//! number of rows before a place, or the n-th row, asks the index and walks the rest of one
-//! stretch, instead of all rows from an end.
+//! Rank indexes: the number of rows in each stretch of a map. A command that needs the number of
+//! rows before a place, or the n-th row, consults the index and scans the rest of one stretch,
+//! instead of all rows from an end.
 //!
-//! A map gets its index when a command asks for the first time: that costs one walk over its
-//! rows. From then on every transaction says which rows come and go
-//! ([`Txn::note_row`](super::Txn::note_row)), and the commit counts them. A stretch that has
-//! grown long is walked and cut by the next command that looks into it, so each added row is
-//! walked over once more at the most. The indexes that were not asked for longest are dropped
-//! when all of them take too much memory.
+//! A map gets its index when a command first needs it: that costs one scan over its rows. From then
+//! on every transaction notes which rows are added and removed
+//! ([`Txn::note_row`](super::Txn::note_row)), and the commit counts them. A stretch that has grown
+//! long is scanned and cut by the next command that uses it, so each added row is scanned once more
+//! at the most. The least recently used indexes are dropped when all of them take too much memory.
 //!
-//! An index agrees with what RocksDB has, because
-//! - a command that asks holds the lock of the map's key, perhaps shared, and a thread that
+//! An index agrees with the rows in RocksDB, because
+//! - a command that uses it holds the lock of the map's key, perhaps shared, and a thread that
 //!   commits rows of the map holds it exclusively;
-//! - an index is made, and a stretch walked, only while the asker's own batch has nothing
+//! - an index is built, and a stretch scanned, only while the thread's own batch has nothing
 //!   pending in the map; from then on the batch knows what it must add;
-//! - a row is said to come or go only when it does.
+//! - a row is noted as added or removed only when it is.
 
 use crate::encoding::keys::{ELEMENT_PREFIX_LEN, RowKey};
 use crate::encoding::system::KeyspaceId;
@@ -26,13 +25,13 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Rows of a stretch that was just cut; few in tests, so that small maps have many.
+/// Rows of a stretch that was just cut; few in tests, so that small maps have many stretches.
 const STRETCH_ROWS: u64 = if cfg!(test) { 4 } else { 128 };
-/// A stretch of more rows is walked and cut by the next command that looks into it.
+/// A stretch of more rows is scanned and cut by the next command that uses it.
 pub(in crate::storage) const LONG_STRETCH_ROWS: u64 = 2 * STRETCH_ROWS;
-/// Stretches of a chunk; a fuller one is halved.
+/// Stretches of a chunk; a larger one is halved.
 const CHUNK_STRETCHES: usize = if cfg!(test) { 4 } else { 512 };
-/// Stretches begin at places up to this size, in bytes.
+/// Places at which stretches begin have at most so many bytes.
 const PLACE_MAX: usize = 256;
 
 /// The place of a row in its map: its key without the map's prefix.
@@ -41,15 +40,15 @@ pub type Place = SmallVec<[u8; 24]>;
 /// A map: its keyspace, and `tag ‖ id`.
 pub(in crate::storage) type Map = (KeyspaceId, [u8; ELEMENT_PREFIX_LEN]);
 
-/// Rows that follow each other.
+/// Consecutive rows.
 #[derive(Debug, Clone)]
 pub(in crate::storage) struct Stretch {
-    /// They stand here or later, and before the next stretch.
+    /// The rows stand at this place or later, and before the next stretch.
     pub(in crate::storage) from: Place,
     pub(in crate::storage) rows: u64,
 }
 
-/// Stretches that follow each other; never none.
+/// Consecutive stretches, at least one.
 #[derive(Debug)]
 struct Chunk {
     rows: u64,
@@ -60,10 +59,10 @@ struct Chunk {
 #[derive(Debug)]
 pub(in crate::storage) struct RankIndex {
     chunks: Vec<Chunk>,
-    /// No row stands before the first of these, nor after the second; `None` for a
-    /// map of which no row was seen.
+    /// No row stands before the first of these, nor after the second; `None` for a map in which no
+    /// row was seen.
     ends: Option<(Place, Place)>,
-    /// What all stretches take in memory.
+    /// The memory of all stretches, in bytes.
     pub(in crate::storage) bytes: u64,
 }
 
@@ -77,7 +76,7 @@ impl Stretch {
     }
 }
 
-/// A stretch of an index: its chunk, and which of that.
+/// The position of a stretch in an index: its chunk, and its number in that.
 pub(in crate::storage) type At = (usize, usize);
 
 impl RankIndex {
@@ -107,22 +106,22 @@ impl RankIndex {
         &self.chunks[chunk].stretches[at]
     }
 
-    /// Where the stretch behind this one begins.
+    /// The place where the next stretch begins.
     pub(in crate::storage) fn end_of(&self, (chunk, at): At) -> Option<&Place> {
         let next = self.chunks[chunk].stretches.get(at + 1);
         let next = next.or_else(|| self.chunks.get(chunk + 1)?.stretches.first());
         next.map(|stretch| &stretch.from)
     }
 
-    /// How many rows stand before a stretch.
+    /// The number of rows before a stretch.
     pub(in crate::storage) fn before(&self, (chunk, at): At) -> u64 {
         let chunks = self.chunks[..chunk].iter().map(|chunk| chunk.rows);
         let stretches = &self.chunks[chunk].stretches[..at];
         chunks.sum::<u64>() + stretches.iter().map(|stretch| stretch.rows).sum::<u64>()
     }
 
-    /// The last stretch with no more than `n` rows before it, `pending` of its
-    /// beginning added to them.
+    /// The last stretch with at most `n` rows before it, counting what `pending` returns for its
+    /// beginning.
     pub(in crate::storage) fn nth(&self, n: u64, pending: impl Fn(&[u8]) -> i64) -> At {
         let reached = |at: At| {
             let pending = pending(&self.stretch(at).from);
@@ -133,7 +132,7 @@ impl RankIndex {
         (chunk, last_that(stretches, |at| reached((chunk, at))))
     }
 
-    /// A row came to stand at `place`.
+    /// Counts a row that was added at `place`.
     fn add(&mut self, place: &[u8]) {
         let (before_all, after_all) = match &self.ends {
             Some((first, last)) => (place < first.as_slice(), place > last.as_slice()),
@@ -143,7 +142,7 @@ impl RankIndex {
         let full = self.stretch(at).rows >= STRETCH_ROWS && place.len() <= PLACE_MAX;
         let here = Place::from_slice(place);
         match &mut self.ends {
-            // What grows at an end needs no walk to be cut.
+            // A stretch that grows at an end of the map is cut without a scan.
             Some((_, last)) if after_all => {
                 *last = here.clone();
                 if full {
@@ -166,7 +165,7 @@ impl RankIndex {
         self.chunks[chunk].stretches[at].rows += 1;
     }
 
-    /// The row at `place` has gone. Says whether there can have been one.
+    /// Counts the removal of the row at `place`. Returns false if the stretch has no rows.
     fn take(&mut self, place: &[u8]) -> bool {
         let (chunk, at) = self.find(place);
         let chunk = &mut self.chunks[chunk];
@@ -180,7 +179,7 @@ impl RankIndex {
         }
     }
 
-    /// Puts in an empty stretch before what stands at `at` now.
+    /// Inserts an empty stretch before the one at `at`.
     fn insert(&mut self, (chunk, at): At, stretch: Stretch) {
         self.bytes += stretch.bytes();
         self.chunks[chunk].stretches.insert(at, stretch);
@@ -199,8 +198,8 @@ impl RankIndex {
         self.halve(chunk + 1);
     }
 
-    /// Counts the rows of a stretch anew: all those that `next` shows, in order.
-    /// Cuts the stretch where it is long.
+    /// Counts the rows of a stretch again: all those that `next` returns, in order. Cuts the
+    /// stretch if it is long.
     pub(in crate::storage) fn recount(
         &mut self,
         (chunk, at): At,
@@ -237,8 +236,8 @@ impl RankIndex {
     }
 }
 
-/// The last of `count` indices for which `holds`, if it holds for the first ones
-/// only; 0 if it does for none.
+/// The last of `count` indices for which `holds` is true, if it is true for the first ones only; 0
+/// if it is true for none.
 fn last_that(count: usize, holds: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, count);
     while high - low > 1 {
@@ -251,10 +250,10 @@ fn last_that(count: usize, holds: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// An index, and when it was asked last.
+/// An index, and when it was last used.
 #[derive(Debug)]
-pub(in crate::storage) struct Kept {
-    pub(in crate::storage) asked: AtomicU64,
+pub(in crate::storage) struct CachedIndex {
+    pub(in crate::storage) last_used: AtomicU64,
     pub(in crate::storage) bytes: AtomicU64,
     pub(in crate::storage) index: Mutex<RankIndex>,
 }
@@ -262,15 +261,15 @@ pub(in crate::storage) struct Kept {
 /// All rank indexes.
 #[derive(Debug, Default)]
 pub(in crate::storage) struct RankIndexes {
-    /// Whether there has ever been one: most servers never have any.
+    /// Whether there has ever been an index: most servers never have one.
     pub(in crate::storage) any: AtomicBool,
-    pub(in crate::storage) kept: RwLock<FxHashMap<Map, Arc<Kept>>>,
-    pub(in crate::storage) questions: AtomicU64,
+    pub(in crate::storage) kept: RwLock<FxHashMap<Map, Arc<CachedIndex>>>,
+    pub(in crate::storage) uses: AtomicU64,
     budget: AtomicU64,
 }
 
 impl RankIndexes {
-    /// Room for `budget` bytes.
+    /// Indexes of at most `budget` bytes.
     pub(in crate::storage) fn new(budget: u64) -> RankIndexes {
         RankIndexes {
             budget: AtomicU64::new(budget),
@@ -278,19 +277,19 @@ impl RankIndexes {
         }
     }
 
-    /// Changes how many bytes may be held; what is too much is dropped when an index grows.
+    /// Changes the memory budget. Indexes beyond it are dropped when one grows.
     pub(in crate::storage) fn set_budget(&self, budget: u64) {
         self.budget.store(budget, Ordering::Relaxed);
     }
 
-    /// How many indexes there are, and their bytes.
+    /// The number of indexes, and their bytes.
     pub(in crate::storage) fn usage(&self) -> (u64, u64) {
         let kept = self.kept.read();
         let bytes = kept.values().map(|kept| kept.bytes.load(Ordering::Relaxed));
         (kept.len() as u64, bytes.sum())
     }
 
-    pub(in crate::storage) fn get(&self, map: &Map) -> Option<Arc<Kept>> {
+    pub(in crate::storage) fn get(&self, map: &Map) -> Option<Arc<CachedIndex>> {
         if !self.any.load(Ordering::Relaxed) {
             return None;
         }
@@ -303,8 +302,8 @@ impl RankIndexes {
         }
     }
 
-    /// The maps of a keyspace with their stretches: where each begins, and how many
-    /// rows it has.
+    /// The maps of a keyspace that have an index, with the first place and the number of rows of each
+    /// stretch.
     pub(in crate::storage) fn stretches(
         &self,
         keyspace: KeyspaceId,
@@ -320,8 +319,8 @@ impl RankIndexes {
         maps.collect()
     }
 
-    /// Forgets what it knows of the maps with rows in `[from, to)`: of one, or of
-    /// all in the keyspace.
+    /// Drops the index of the map that has `[from, to)`, or all indexes of the keyspace if the
+    /// range is not within one map.
     pub(in crate::storage) fn forget_range(&self, keyspace: KeyspaceId, from: &[u8], to: &[u8]) {
         if !self.any.load(Ordering::Relaxed) {
             return;
@@ -332,13 +331,13 @@ impl RankIndexes {
         }
     }
 
-    /// Keeps to the budget: those go first that nobody has asked for longest.
+    /// Drops the least recently used indexes until the rest fit into the budget.
     pub(in crate::storage) fn make_room(&self) {
         let budget = self.budget.load(Ordering::Relaxed);
         while self.usage().1 > budget {
             let mut kept = self.kept.write();
-            let asked = |kept: &Arc<Kept>| kept.asked.load(Ordering::Relaxed);
-            let oldest = kept.iter().min_by_key(|(_, kept)| asked(kept));
+            let last_used = |kept: &Arc<CachedIndex>| kept.last_used.load(Ordering::Relaxed);
+            let oldest = kept.iter().min_by_key(|(_, kept)| last_used(kept));
             let Some(oldest) = oldest.map(|(map, _)| *map) else {
                 return;
             };
@@ -346,11 +345,11 @@ impl RankIndexes {
         }
     }
 
-    /// Counts what a commit has written.
-    pub(in crate::storage) fn count(&self, moves: &Moves) {
-        let mut last: Option<(Map, Option<Arc<Kept>>)> = None;
+    /// Counts the rows that a commit has added and removed.
+    pub(in crate::storage) fn count(&self, changes: &RankChanges) {
+        let mut last: Option<(Map, Option<Arc<CachedIndex>>)> = None;
         let mut grown = false;
-        for (map, place, came) in moves.iter() {
+        for (map, place, added) in changes.iter() {
             if last.as_ref().is_none_or(|(of, _)| *of != map) {
                 last = Some((map, self.get(&map)));
             }
@@ -358,12 +357,12 @@ impl RankIndexes {
                 continue;
             };
             let mut index = kept.index.lock();
-            if came {
+            if added {
                 index.add(place);
                 grown |= kept.bytes.swap(index.bytes, Ordering::Relaxed) != index.bytes;
             } else if !index.take(place) {
                 drop(index);
-                debug_assert!(false, "a row has gone that was not there");
+                debug_assert!(false, "a row was removed that was not counted");
                 self.forget(&map);
                 last = None;
             }
@@ -373,32 +372,32 @@ impl RankIndexes {
         }
     }
 
-    /// A commit has failed: nobody knows what it has written.
-    pub(in crate::storage) fn forget_all_of(&self, moves: &Moves) {
-        for (map, ..) in moves.iter() {
+    /// Drops the indexes of the maps of a failed commit, whose effect is not known.
+    pub(in crate::storage) fn forget_all_of(&self, changes: &RankChanges) {
+        for (map, ..) in changes.iter() {
             self.forget(&map);
         }
     }
 }
 
-/// Which rows of maps with ranks come and go in a pending batch, in order.
+/// Rows of maps with rank indexes that a pending batch adds and removes, in order.
 #[derive(Debug, Default)]
-pub(in crate::storage) struct Moves {
-    list: Vec<Move>,
+pub(in crate::storage) struct RankChanges {
+    list: Vec<RankChange>,
     places: Vec<u8>,
 }
 
 #[derive(Debug)]
-struct Move {
+struct RankChange {
     map: Map,
     at: usize,
-    came: bool,
+    added: bool,
 }
 
-impl Moves {
-    pub(in crate::storage) fn push(&mut self, map: Map, place: &[u8], came: bool) {
+impl RankChanges {
+    pub(in crate::storage) fn push(&mut self, map: Map, place: &[u8], added: bool) {
         let at = self.places.len();
-        self.list.push(Move { map, at, came });
+        self.list.push(RankChange { map, at, added });
         self.places.extend_from_slice(place);
     }
 
@@ -406,7 +405,7 @@ impl Moves {
         self.list.len()
     }
 
-    /// Takes back all but the first `keep`.
+    /// Drops all but the first `keep`.
     pub(in crate::storage) fn truncate(&mut self, keep: usize) {
         if let Some(first) = self.list.get(keep) {
             self.places.truncate(first.at);
@@ -420,21 +419,21 @@ impl Moves {
                 .list
                 .get(n + 1)
                 .map_or(self.places.len(), |next| next.at);
-            (entry.map, &self.places[entry.at..end], entry.came)
+            (entry.map, &self.places[entry.at..end], entry.added)
         })
     }
 
-    /// How many rows of a map they add before a place.
+    /// The number of rows that they add to a map before a place.
     pub(in crate::storage) fn before(&self, map: &Map, place: &[u8]) -> i64 {
         let of_map = self.iter().filter(|(of, at, _)| of == map && *at < place);
-        of_map.map(|(_, _, came)| if came { 1 } else { -1 }).sum()
+        of_map.map(|(_, _, added)| if added { 1 } else { -1 }).sum()
     }
 }
 
-/// Where to go on counting from.
+/// Where to continue counting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
-    /// So many rows of the map stand before it.
+    /// The number of rows of the map before it.
     pub before: u64,
     /// The place of a row, or one between two.
     pub place: Place,

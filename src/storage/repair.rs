@@ -1,12 +1,11 @@
-//! `kedis-server --repair`: saves what can be read of a database that is damaged, and says
-//! what is lost. Nothing that it takes out of use is removed: it goes to `lost` in the
-//! directory of the database.
+//! `kedis-server --repair`: saves what can be read of a damaged database, and reports what is lost.
+//! Files that it takes out of use are not removed, but moved to `lost` in the directory of the
+//! database.
 //!
-//! What is tried, in this order, and as little of it as will do: the log is cut where it
-//! cannot be read on; the newest manifest whose files are all there is used; without one,
-//! RocksDB makes a manifest of the tables that it can read. Then all rows are read: a DB
-//! with blocks that cannot be read is copied without them. At last the rows are made to
-//! agree with each other.
+//! The steps, each only if the ones before do not suffice: the log is cut where it cannot be read
+//! on; the newest manifest whose files all exist is used; without one, RocksDB makes a manifest of
+//! the tables that it can read. Then all rows are read: a DB with unreadable blocks is copied
+//! without them. Finally the rows are made to agree with each other.
 
 use crate::encoding::system::{self, KeyspaceId};
 use crate::encoding::{keys, tag};
@@ -19,13 +18,13 @@ use rocksdb::{DBRawIteratorWithThreadMode, ErrorKind, ReadOptions, WriteBatch, W
 
 /// Bytes of rows that are copied at a time.
 const BATCH_BYTES: usize = 4 << 20;
-/// Faults of rows that are told of.
+/// The most faults of rows that are logged.
 const FAULTS_TOLD: usize = 20;
 
-/// Repairs the database; returns what is lost, in words: nothing, if it is whole.
+/// Repairs the database. Returns what is lost, in words; nothing if it is whole.
 ///
 /// # Errors
-/// There is no database, a server has it open, or its own rows cannot be read: then only a
+/// There is no database, a server has it open, or its system rows cannot be read: then only a
 /// backup or a replica helps.
 pub fn repair(config: &StorageConfig) -> Result<Vec<String>> {
     let disk = Disk::open(&config.dir, 0);
@@ -38,7 +37,7 @@ pub fn repair(config: &StorageConfig) -> Result<Vec<String>> {
     let engine = match Engine::open(config.clone()) {
         Ok(engine) => engine,
         Err(error) => {
-            // What is read at a start is the binlog, and that is emptied then.
+            // Of large data a start reads only the binlog, and mending empties that.
             log::warn!("{error}");
             Salvage::new(&config.dir)?.set_unmended()?;
             Engine::open(config.clone())?
@@ -99,7 +98,7 @@ fn is_readable(db: &Db, cf: &ColumnFamily) -> Result<bool> {
     is_sound(&rows)
 }
 
-/// Whether a walk has met nothing that cannot be read.
+/// Whether an iterator has met no unreadable block.
 fn is_sound(rows: &DBRawIteratorWithThreadMode<'_, Db>) -> Result<bool> {
     match rows.status() {
         Ok(()) => Ok(true),
@@ -111,11 +110,11 @@ fn is_sound(rows: &DBRawIteratorWithThreadMode<'_, Db>) -> Result<bool> {
     }
 }
 
-/// Copies what can be read of a DB to a new column family, which takes its place; returns
+/// Copies the readable rows of a DB to a new column family, which replaces the old one. Returns
 /// what is lost.
 fn copy_readable(engine: &Engine, db: DbIndex, keyspace: &Keyspace) -> Result<Vec<String>> {
     let (id, cf) = engine.create_family()?;
-    log::warn!("DB {}: what can be read is copied", db.0);
+    log::warn!("DB {}: the readable rows are copied", db.0);
     let mut lost = Vec::new();
     let mut from = Vec::new();
     loop {
@@ -145,8 +144,7 @@ fn install(engine: &Engine, db: DbIndex, id: KeyspaceId) -> Result<()> {
     Ok(engine.db.flush_wal(true)?)
 }
 
-/// Copies rows from a place on. Returns the last key before what cannot be read, if it met
-/// such.
+/// Copies rows from a key on. Returns the last key before an unreadable block, if there is one.
 fn copy_from(
     engine: &Engine,
     keyspace: &Keyspace,
@@ -172,10 +170,10 @@ fn copy_from(
     Ok((!is_sound(&rows)?).then_some(last))
 }
 
-/// The first key after `bad` from which on rows can be read again; `None` if there is none.
+/// The first readable key after the unreadable block at `bad`; `None` if there is none.
 ///
-/// Which block a walk begins with depends on the place alone, so the place where blocks
-/// can be read again is found by halving.
+/// The block at which an iterator begins depends on the key alone, so the end of the unreadable
+/// blocks is found by bisection.
 fn first_readable_after(db: &Db, cf: &ColumnFamily, bad: &[u8]) -> Result<Option<Vec<u8>>> {
     let seek = |place: &[u8]| -> Result<Option<Option<Vec<u8>>>> {
         let mut rows = rows_of(db, cf);
@@ -183,7 +181,7 @@ fn first_readable_after(db: &Db, cf: &ColumnFamily, bad: &[u8]) -> Result<Option
         let key = rows.key().map(<[u8]>::to_vec);
         Ok(is_sound(&rows)?.then_some(key))
     };
-    // Behind all that begins like it, with ever less of it: the first that can be read.
+    // Seeks after all keys that share a prefix with `bad`, with ever shorter prefixes.
     let mut low = [bad, &[0]].concat();
     let mut high = None;
     for len in (0..=bad.len()).rev() {
@@ -208,7 +206,7 @@ fn first_readable_after(db: &Db, cf: &ColumnFamily, bad: &[u8]) -> Result<Option
     Ok(seek(&high)?.flatten())
 }
 
-/// The place in the middle between two, as numbers of `len` bytes; `None` if there is none.
+/// The middle of two keys, read as numbers of `len` bytes; `None` if there is none.
 fn between(low: &[u8], high: &[u8], len: usize) -> Option<Vec<u8>> {
     let digit = |of: &[u8], at: usize| u16::from(of.get(at).copied().unwrap_or(0));
     let mut sum = vec![0; len + 1];
@@ -227,7 +225,7 @@ fn between(low: &[u8], high: &[u8], len: usize) -> Option<Vec<u8>> {
     (!is_low).then_some(middle)
 }
 
-/// A row's key as a person can read it.
+/// A readable description of a row's key.
 fn shown(key: &[u8]) -> String {
     match key.split_first() {
         Some((&tag::META, user_key)) => format!("the key \"{}\"", user_key.escape_ascii()),

@@ -1,6 +1,6 @@
-//! Random operations through transactions, compared with a model in memory:
-//! within a turn (the pending batch laid over what is committed), after every
-//! commit, after reopening the database, and after a crash at every fail point.
+//! Random operations through transactions, compared with a model in memory: within a turn (the
+//! pending batch merged with the committed rows), after every commit, after reopening the database,
+//! and after a crash at every fail point.
 
 mod blobs;
 mod copies;

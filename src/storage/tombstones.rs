@@ -1,11 +1,10 @@
 //! The tombstones that deleted keys leave until compaction has removed them.
 //!
-//! Every read of a range passes them one by one. So after many deletions a
-//! background thread writes the memtable of the DB out ([`Engine::tidy`]):
-//! compaction takes table files that are full of tombstones first. Until that is
-//! done there may be a million tombstones to every key; RANDOMKEY then falls back on
-//! landmarks, some keys of the DB that lived lately. They are only a hint: who
-//! takes one makes sure that it lives.
+//! Every range read skips them one by one. So after many deletions a background thread flushes the
+//! memtable of the DB ([`Engine::tidy`]), and compaction prefers table files that are full of
+//! tombstones. Until that is done there may be a million tombstones to every key; RANDOMKEY then
+//! falls back on landmarks: keys of the DB that existed lately. They are only hints: a caller must
+//! check that such a key still exists.
 
 use crate::encoding::{keys, tag};
 use crate::storage::engine::deleted_keys::{DeletedKeys, LANDMARK_BYTES, LANDMARKS};
@@ -14,16 +13,16 @@ use crate::storage::txn::View;
 use crate::storage::{DbIndex, Result};
 use std::sync::atomic::Ordering;
 
-/// Fewer deletions than this are not worth a look while more go on.
+/// Fewer deletions than this start no flush while more keep coming.
 const REMOVED_MIN: u64 = 16_384;
 
-/// Fewer than this are not worth one afterwards.
+/// Fewer deletions than this start no flush after they have stopped.
 const REMOVED_AT_REST_MIN: u64 = 1024;
 
-/// Ranges that wait for a compaction; more are forgotten.
+/// The most requested compactions of a DB; further ones are dropped.
 const COMPACTIONS: usize = 256;
 
-/// Rows between two looks at whether to stop.
+/// Rows between two calls of `stop`.
 const ROWS_AT_ONCE: u32 = 4096;
 
 impl View {
@@ -39,8 +38,8 @@ impl View {
         chosen.map(|at| landmarks[at].to_vec()).collect()
     }
 
-    /// Asks for a compaction of the rows in `[from, to)` in the background: there
-    /// are many tombstones among them.
+    /// Requests a compaction of the rows in `[from, to)` in the background, because there are many
+    /// tombstones among them.
     pub fn request_compaction(&self, db: DbIndex, from: &[u8], to: &[u8]) {
         if let Some(keyspace) = self.keyspace(db) {
             let mut compactions = keyspace.deleted_keys.compactions.lock();
@@ -50,7 +49,7 @@ impl View {
         }
     }
 
-    /// Makes a key that lives a landmark, perhaps in place of another one.
+    /// Makes an existing key a landmark, perhaps in place of another one.
     pub fn note_landmark(&self, db: DbIndex, key: &[u8]) {
         if let Some(keyspace) = self.keyspace(db) {
             keyspace.deleted_keys.note_landmark(key);
@@ -59,9 +58,9 @@ impl View {
 }
 
 impl Engine {
-    /// Looks for DBs that have lost at least as many keys as they have left, and
-    /// many, since the last time; chooses new landmarks there and gives the
-    /// tombstones to compaction. Compacts the ranges that were asked for. Takes long; `stop` is asked now and then.
+    /// Compacts the requested ranges. In DBs from which many keys were deleted since the last time,
+    /// at least as many as are left, chooses new landmarks and flushes the memtable, so that
+    /// compaction removes the tombstones. Takes long; `stop` is called now and then.
     pub fn tidy(&self, stop: impl Fn() -> bool) -> Result<()> {
         for (_, keyspace) in self.all_keyspaces() {
             let compactions = std::mem::take(&mut *keyspace.deleted_keys.compactions.lock());
@@ -90,8 +89,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Draws landmarks from all keys, each as likely as the others; returns
-    /// whether it was stopped.
+    /// Draws landmarks from all keys with equal probability (reservoir sampling). Returns whether
+    /// it was stopped.
     fn choose_landmarks(&self, keyspace: &Keyspace, stop: &impl Fn() -> bool) -> Result<bool> {
         let mut read = rocksdb::ReadOptions::default();
         read.set_total_order_seek(true);

@@ -1,15 +1,15 @@
 //! The transaction of a thread: what its commands read and write between two commits.
 //!
-//! A [`View`] reads: the thread's own pending batch first, then what is
-//! committed. A [`Txn`] is a view that can write. Each thread has one for life.
+//! A [`View`] reads: the thread's own pending batch first, then the committed rows. A [`Txn`] is a
+//! view that can write. Each thread has one for its whole life.
 //!
-//! One turn: [`Txn::begin`], then per command [`Txn::lock`], [`Txn::savepoint`],
-//! the command, perhaps [`Txn::rollback`]; at the end [`Txn::commit`], and
-//! before any reply goes out [`Engine::make_durable`].
+//! One turn: [`Txn::begin`], then for each command [`Txn::lock`], [`Txn::savepoint`], the command,
+//! perhaps [`Txn::rollback`]; at the end [`Txn::commit`], and before any reply is sent
+//! [`Engine::make_durable`].
 //!
-//! A thread never waits while it holds something: [`Txn::lock`] commits what is
-//! pending, which lets all locks go, before it waits. Transactions of scripts may hold keys
-//! [for long](Txn::for_long); IO threads do not wait for them: [`StorageError::Held`].
+//! A thread never waits for a key while it holds locks: [`Txn::lock`] commits what is pending,
+//! which releases all locks, before it waits. Transactions of scripts may hold keys [for
+//! long](Txn::for_long); IO threads do not wait for them: [`StorageError::Held`].
 
 pub mod ahead;
 pub mod changes;
@@ -28,6 +28,7 @@ mod staged;
 
 pub use lookup::{Expected, KEYS_AHEAD, Row};
 
+use crate::base::time::UnixMs;
 use crate::encoding::CollectionId;
 use crate::encoding::system::{Counts, KeyspaceId};
 use crate::storage::engine::ahead::Place;
@@ -36,7 +37,7 @@ use crate::storage::engine::locks::{Owner, Stripe};
 use crate::storage::engine::log_buffer::{LogBuffer, LogSavepoint};
 use crate::storage::engine::{ColumnFamily, Engine, Keyspace, ReadSnapshot};
 use crate::storage::full_sync::staging::Staging;
-use crate::storage::rank::Moves;
+use crate::storage::rank::RankChanges;
 use crate::storage::txn::changes::Changes;
 use crate::storage::txn::events::Events;
 use crate::storage::txn::lending::Lending;
@@ -56,12 +57,12 @@ pub(super) struct Delta {
     pub(super) keyspace: KeyspaceId,
     pub(super) keys: i64,
     pub(super) expires: i64,
-    /// The earliest TTL row and the lowest reclaim row written; `u64::MAX`: none.
+    /// The earliest TTL row and the lowest reclaim row written; `u64::MAX` if none.
     ttl_ms: u64,
     reclaim: u64,
 }
 
-/// Where [`Txn::rollback`] goes back to.
+/// The state to which [`Txn::rollback`] returns.
 pub struct Savepoint {
     overlay: overlay::Savepoint,
     log: LogSavepoint,
@@ -72,20 +73,20 @@ pub struct Savepoint {
     expired: u64,
     changes: usize,
     pub(super) events: usize,
-    moves: usize,
+    rank_changes: usize,
     early: usize,
 }
 
-/// How often reading commands found a key, and how often not.
+/// How often look-ups of reading commands found a key, and how often not.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Lookups {
-    /// The key was there.
+    /// The key existed.
     pub hits: u64,
-    /// It was not.
+    /// The key did not exist.
     pub misses: u64,
 }
 
-/// What a turn has written: one batch when it commits.
+/// What a turn has written: becomes one RocksDB batch with the commit.
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) overlay: Overlay,
@@ -93,31 +94,31 @@ pub(super) struct Batch {
     pub(super) deltas: SmallVec<[Delta; 2]>,
     /// Pairs of DBs that were swapped.
     swaps: Vec<(DbIndex, DbIndex)>,
-    /// Rows of the server itself, written (or deleted).
+    /// System rows that were written or deleted (`None`).
     pub(super) system_rows: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     /// Keyspaces that were cleared.
     pub(super) cleared: Vec<KeyspaceId>,
-    /// Ids that were drawn.
+    /// Collection ids that this turn has drawn.
     pub(super) new_ids: RefCell<FxHashSet<CollectionId>>,
-    /// Collections whose rows are written, but no key yet.
+    /// Collections whose rows are written already, before the commit makes them reachable.
     pub(super) early: Vec<Place>,
-    pub(super) moves: Moves,
+    pub(super) rank_changes: RankChanges,
 }
 
-/// What a turn holds, and the time that it goes by.
+/// The locks of a turn, and its time.
 struct Turn {
     owner: Owner,
     held: Vec<Stripe>,
-    /// What the command that runs shares with others; none of it is `held`.
+    /// Stripes that the current command shares; none of them is in `held`.
     shared: SmallVec<[Stripe; 8]>,
     /// See [`Txn::reads_durable`].
     reads_durable: bool,
-    /// Held from [`Txn::begin`] to [`Txn::commit`].
+    /// The right to be inside the gate, from [`Txn::begin`] to [`Txn::commit`].
     pass: Option<Pass>,
-    /// Whether it waits for owners that hold keys for long.
-    patient: bool,
-    /// Unix milliseconds.
-    now_ms: u64,
+    /// Whether the transaction waits for owners that hold keys for long.
+    waits_for_long: bool,
+    /// The time of the turn, in Unix milliseconds.
+    now_ms: UnixMs,
 }
 
 /// How rows are read.
@@ -129,10 +130,10 @@ pub(super) struct Reads {
     pub(super) snapshot: Option<ReadSnapshot>,
 }
 
-/// What is particular to the command that runs, and what is counted of it.
+/// The mode of the current command, and what is counted for it.
 pub(super) struct CommandState {
-    /// Whether a look-up deletes an expired key that it meets (see
-    /// [`keyspace`]); otherwise it only hides it.
+    /// Whether a look-up deletes an expired key that it finds (see [`keyspace`]); otherwise the key
+    /// is only hidden.
     pub(super) reaps: bool,
     /// Whether look-ups count as hits and misses.
     pub(super) counting: bool,
@@ -146,18 +147,18 @@ pub(super) struct CommandState {
     pub(super) expired: u64,
 }
 
-/// What a thread reads through. See the module.
+/// What a thread reads through: the pending batch over the committed rows.
 pub struct View {
     /// By DB; handles drop before the engine.
     pub(super) keyspaces: Vec<Option<Arc<Keyspace>>>,
     map_version: u64,
-    /// The data set that this one fills, if it is not the one in use.
+    /// The staged data set that this transaction fills, if any.
     pub(super) staging: Option<Box<Staging>>,
     pub(super) engine: Arc<Engine>,
     pub(super) batch: Batch,
     turn: Turn,
     pub(super) reads: Reads,
-    /// Memory for what the turn writes and copies.
+    /// Accounting of the memory that the turn writes and copies.
     lending: Lending,
     pub(super) command: CommandState,
     pub(super) changes: Changes,
@@ -189,22 +190,22 @@ impl View {
         &self.engine
     }
 
-    /// The time that this turn goes by, in Unix milliseconds.
-    pub fn now_ms(&self) -> u64 {
+    /// The time of this turn, in Unix milliseconds.
+    pub fn now_ms(&self) -> UnixMs {
         self.turn.now_ms
     }
 
-    /// The time that [`crate::encoding::Meta::is_expired`] must be asked about,
-    /// for rows met in a scan: 0 where keys do not expire by this thread's clock.
-    pub fn expiry_now_ms(&self) -> u64 {
+    /// The time to pass to [`crate::encoding::Meta::is_expired`] for rows of a scan: 0 if keys do
+    /// not expire by this thread's clock.
+    pub fn expiry_now_ms(&self) -> UnixMs {
         if self.command.expires {
             self.turn.now_ms
         } else {
-            0
+            UnixMs::NONE
         }
     }
 
-    /// Number of a DB's keys, what this turn changed included.
+    /// The numbers of a DB's keys, with the changes of this turn.
     pub fn counts(&self, db: DbIndex) -> Counts {
         let Some(keyspace) = self.keyspace(db) else {
             return Counts::default();
@@ -227,27 +228,27 @@ impl View {
         self.engine.key_hash(db, key)
     }
 
-    /// What the look-ups of reading commands found since the last call.
+    /// The hits and misses of reading commands since the last call.
     pub fn take_lookups(&mut self) -> Lookups {
         std::mem::take(&mut self.command.lookups)
     }
 
-    /// What they found so far.
+    /// The hits and misses so far.
     pub fn lookups(&self) -> Lookups {
         self.command.lookups
     }
 
-    /// Goes back to what they had found: they will be made again.
+    /// Resets the hits and misses, because the look-ups will be repeated.
     pub fn set_lookups(&mut self, lookups: Lookups) {
         self.command.lookups = lookups;
     }
 
-    /// How many keys were deleted because their time was over since the last call.
+    /// The number of expired keys that were deleted since the last call.
     pub fn take_expired(&mut self) -> u64 {
         std::mem::take(&mut self.command.expired)
     }
 
-    /// How many rows the current command has changed.
+    /// The number of rows that the current command has changed.
     pub fn dirty(&self) -> u64 {
         self.command.dirty
     }
@@ -278,9 +279,9 @@ impl View {
     }
 
     /// Notes that a TTL row was written, for the expire thread.
-    pub(super) fn note_ttl(&mut self, keyspace: KeyspaceId, expire_ms: u64) {
+    pub(super) fn note_ttl(&mut self, keyspace: KeyspaceId, expire_ms: UnixMs) {
         let delta = self.delta(keyspace);
-        delta.ttl_ms = delta.ttl_ms.min(expire_ms);
+        delta.ttl_ms = delta.ttl_ms.min(expire_ms.0);
     }
 
     /// Notes that a reclaim row was written, for the expire thread.
@@ -351,8 +352,8 @@ impl Txn {
                 shared: SmallVec::new(),
                 reads_durable: false,
                 pass: None,
-                patient: true,
-                now_ms: 0,
+                waits_for_long: true,
+                now_ms: UnixMs::NONE,
             },
             reads: Reads::default(),
             lending: Lending::default(),
@@ -372,16 +373,15 @@ impl Txn {
         Txn { view }
     }
 
-    /// This transaction for a command that only reads: expired keys it meets
-    /// are hidden, not deleted.
+    /// This transaction for a command that only reads: expired keys are hidden, not deleted.
     pub fn reading(&mut self) -> &mut View {
         self.view.command.reaps = false;
         self.view.command.counting = true;
         &mut self.view
     }
 
-    /// Lets `read` see the keys as they are now, without their locks: for a turn that has
-    /// begun and has written nothing. What cannot be answered so fails with
+    /// Calls `read` with a view of a snapshot of all keys, without their locks. The turn must have
+    /// begun and have written nothing. Reads that a snapshot cannot answer fail with
     /// [`StorageError::ReadBudgetSpent`].
     pub fn read_apart<R>(&mut self, read: impl FnOnce(&mut View) -> R) -> R {
         debug_assert!(self.batch.overlay.is_empty() && self.turn.pass.is_some());
@@ -394,12 +394,12 @@ impl Txn {
         done
     }
 
-    /// The same for a command that reads through a transaction.
+    /// Hides expired keys instead of deleting them, for a command that reads through a transaction.
     pub fn hide_expired(&mut self) {
         self.view.command.reaps = false;
     }
 
-    /// Back from [`Txn::reading`].
+    /// Ends the mode of [`Txn::reading`].
     pub fn writing(&mut self) {
         self.view.command.reaps = true;
         self.view.command.counting = false;
@@ -423,7 +423,7 @@ impl Txn {
         self.lending.start_command();
     }
 
-    /// Where [`Txn::rollback`] can go back to.
+    /// The state to which [`Txn::rollback`] can return.
     pub fn savepoint(&self) -> Savepoint {
         Savepoint {
             overlay: self.batch.overlay.savepoint(),
@@ -435,12 +435,12 @@ impl Txn {
             expired: self.command.expired,
             changes: self.changes.len(),
             events: self.events.len(),
-            moves: self.batch.moves.len(),
+            rank_changes: self.batch.rank_changes.len(),
             early: self.batch.early.len(),
         }
     }
 
-    /// Takes back everything since `to`.
+    /// Undoes everything since `to`.
     pub fn rollback(&mut self, to: &Savepoint) {
         self.undo_swaps(to.swaps);
         self.give_up_early(to.early);
@@ -451,11 +451,11 @@ impl Txn {
         self.batch.log.rollback(to.log);
         self.changes.truncate(to.changes);
         self.events.truncate(to.events);
-        self.batch.moves.truncate(to.moves);
+        self.batch.rank_changes.truncate(to.rank_changes);
         self.batch.deltas.clone_from(&to.deltas);
     }
 
-    /// Takes back all swaps of DBs but the first `keep`.
+    /// Undoes all swaps of DBs but the first `keep`.
     fn undo_swaps(&mut self, keep: usize) {
         while self.batch.swaps.len() > keep
             && let Some((a, b)) = self.batch.swaps.pop()
@@ -481,8 +481,8 @@ impl Txn {
         Ok(())
     }
 
-    /// Writes a row that stands beside a key's value: who watches the key does not
-    /// hear of it.
+    /// Writes a row that is not part of a key's value: listeners for changes of the key are not
+    /// called.
     pub fn put_side_row(&mut self, db: DbIndex, key: &[u8], value: &[u8]) -> Result<()> {
         let keyspace = self.keyspace_for_write(db)?;
         self.borrow_for_row(key.len() + value.len())?;
@@ -490,7 +490,7 @@ impl Txn {
         Ok(())
     }
 
-    /// Deletes such a row.
+    /// Deletes a row that [`Txn::put_side_row`] has written.
     pub fn delete_side_row(&mut self, db: DbIndex, key: &[u8]) -> Result<()> {
         let keyspace = self.keyspace_for_write(db)?;
         self.view.delete(keyspace, key);
@@ -506,35 +506,33 @@ impl Txn {
         Ok(())
     }
 
-    /// States what the command has done, in place of the command itself: this
-    /// is what the binlog gets. May be called several times.
+    /// Logs an effect in place of the command itself. May be called several times.
     pub fn effect<A: AsRef<[u8]>>(&mut self, db: DbIndex, args: &[A]) {
         self.command.effects += 1;
         self.view.batch.log.append(db, args);
     }
 
-    /// States that what the command has written concerns this server alone: unless
-    /// it states other effects, nothing is logged.
+    /// Notes that what the command has written concerns this server alone: unless it logs effects,
+    /// nothing is logged.
     pub fn no_effect(&mut self) {
         self.command.effects += 1;
     }
 
-    /// Logs the command itself, if it changed anything and did not state its
-    /// effects otherwise.
+    /// Logs the command itself, if it has changed rows and has not logged effects.
     pub fn finish_command<A: AsRef<[u8]>>(&mut self, db: DbIndex, args: &[A]) {
         if self.command.dirty > 0 && self.command.effects == 0 {
             self.view.batch.log.append(db, args);
         }
     }
 
-    /// What was logged since `from` becomes one transaction in the log, if it is
-    /// more than one command.
+    /// Makes one transaction in the log of what was logged since `from`, if it is more than one
+    /// command.
     pub fn log_as_unit(&mut self, from: &Savepoint) {
         self.batch.log.wrap(from.log);
     }
 
-    /// What was logged since `from` is not logged: it stands in the database, but
-    /// replicas do not get it.
+    /// Removes what was logged since `from` from the log: the changes stay in the database, but
+    /// replicas do not get them.
     pub fn unlog(&mut self, from: &Savepoint) {
         self.batch.log.rollback(from.log);
     }
@@ -547,12 +545,12 @@ impl Txn {
             && self.batch.system_rows.len() == from.system_rows
     }
 
-    /// Whether the effects that commands state are logged.
+    /// Whether effects that commands state are logged.
     pub fn is_logged(&self) -> bool {
         !self.is_received() && self.engine.binlog.is_enabled()
     }
 
-    /// Writes a row of the server itself, or deletes it.
+    /// Writes a system row, or deletes it (`None`).
     pub fn put_system_row(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
         self.batch.system_rows.push((key, value));
         self.command.dirty += 1;

@@ -1,6 +1,7 @@
-//! The clocks. Wall time is for what is stored or shown (expiry times, stream
-//! ids, TIME); monotonic time is for measuring and for timeouts.
+//! The clocks. Wall time is for what is stored or shown (expiry times, stream ids, TIME), monotonic
+//! time for durations and timeouts.
 
+use crate::base::time::UnixMs;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,8 +15,8 @@ fn since_epoch() -> Duration {
 }
 
 /// Wall time in milliseconds since 1970.
-pub fn unix_ms() -> u64 {
-    since_epoch().as_millis() as u64
+pub fn unix_ms() -> UnixMs {
+    UnixMs(since_epoch().as_millis() as u64)
 }
 
 /// Wall time in microseconds since 1970.
@@ -34,7 +35,7 @@ mod tests {
 
     #[test]
     fn units_agree() {
-        let ms = unix_ms();
+        let ms = unix_ms().0;
         let us = unix_us();
         assert!(us / 1000 >= ms && us / 1000 - ms < 60_000);
         assert!(ms > 1_600_000_000_000);

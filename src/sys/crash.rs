@@ -1,18 +1,18 @@
-//! What a panic leaves behind.
+//! The handling of panics.
 
 use std::backtrace::Backtrace;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the log gets a stack trace, too (`crash-log-enabled`).
+/// Whether a stack trace is logged, too (`crash-log-enabled`).
 static TRACES: AtomicBool = AtomicBool::new(true);
 
-/// Says whether a panic writes a stack trace to the log.
+/// Sets whether a panic logs a stack trace.
 pub fn log_traces(on: bool) {
     TRACES.store(on, Ordering::Relaxed);
 }
 
-/// From now on a panic ends the process. A thread that panics may hold locks and half
-/// a batch: it must not go on. What was acknowledged is safe.
+/// Makes every panic end the process. A thread that panics may hold locks and half a batch, so the
+/// process must not continue. Acknowledged writes are safe.
 pub fn abort_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// Set in the process that is to panic: `yes` or `no` for `crash-log-enabled`.
+    /// Set in the process that panics: `yes` or `no` for `crash-log-enabled`.
     const PANICS: &str = "KEDIS_TEST_PANICS";
 
     #[test]

@@ -1,23 +1,23 @@
-//! Names of files that must outlive a crash of the machine.
+//! File operations that survive a crash of the machine.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Syncs a directory: what was made, renamed or removed in it is so from now on.
+/// Syncs a directory, which makes creations, renames and removals in it durable.
 ///
 /// # Errors
-/// It cannot be opened or synced.
+/// The directory cannot be opened or synced.
 pub fn sync_dir(dir: &Path) -> io::Result<()> {
-    // The name of a file alone is one in the working directory.
+    // A path without a directory is in the working directory.
     let here = dir.as_os_str().is_empty();
     File::open(if here { Path::new(".") } else { dir })?.sync_all()
 }
 
-/// Makes a directory and those above it, for good. Those that exist are left alone.
+/// Creates a directory and its parents durably. Existing ones are left alone.
 ///
 /// # Errors
-/// One of them cannot be made, or the one above it cannot be synced.
+/// One of them cannot be created, or its parent cannot be synced.
 pub fn create_dir_all(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());

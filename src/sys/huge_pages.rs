@@ -1,17 +1,16 @@
-//! Memory in huge pages, for what is looked up in no order.
+//! Memory in huge pages, for data that is accessed at random.
 //!
-//! A look-up at a random place waits for memory twice: for what stands there, and, if
-//! the processor does not remember where that page is, for its address. It remembers
-//! some thousand pages: of 4 KiB they are less than its caches hold, of 2 MiB more than
-//! there is.
+//! An access to a random address waits for memory twice: for the data, and, on a TLB miss, for the
+//! translation of the address. The TLB has some thousand entries. With pages of 4 KiB these cover
+//! less than the processor's caches, with pages of 2 MiB more than all memory.
 //!
-//! An arena of jemalloc's has such memory. It gives nothing back until it is
-//! [told to](give_back), since a huge page of which a part is gone consists of small
-//! ones. From then on these have to stay small: left to itself, the system makes the
-//! huge page whole again by and by, with memory that nobody uses and that jemalloc
-//! does not count.
+//! The memory comes from an arena of jemalloc. The arena returns nothing to the system until it is
+//! [told to](give_back), because a huge page of which a part was returned is split into small
+//! pages. These must stay small from then on: by default the system would rebuild the huge page in
+//! the background (khugepaged), with memory that is not used and that jemalloc does not count.
 //!
-//! Where the system has no huge pages this is memory like any other, but for that.
+//! On a system without huge pages this is normal memory, except that it is returned in the same
+//! way.
 
 use allocator_api2::alloc::{AllocError, Allocator};
 use allocator_api2::vec::Vec;
@@ -34,20 +33,20 @@ const HUGE_PAGE: usize = 2 << 20;
 pub struct HugeVec<T>(Vec<T, HugePages>);
 
 impl<T> HugeVec<T> {
-    /// An empty one with room for so many.
+    /// An empty vector with capacity for so many items.
     pub fn with_capacity(capacity: usize) -> HugeVec<T> {
         HugeVec(Vec::with_capacity_in(capacity, HugePages))
     }
 }
 
 impl<T: Copy> HugeVec<T> {
-    /// Appends all items in one go; that of [`Vec`] goes one by one.
+    /// Appends all items with one copy; the method of [`Vec`] copies them one by one.
     #[inline]
     #[allow(unsafe_code)]
     pub fn extend_from_slice(&mut self, items: &[T]) {
         self.reserve(items.len());
         let len = self.len();
-        // SAFETY: there is room behind the items so far, which nobody else can name.
+        // SAFETY: there is room after the items so far, to which no other reference exists.
         unsafe {
             let end = self.as_mut_ptr().add(len);
             ptr::copy_nonoverlapping(items.as_ptr(), end, items.len());
@@ -86,11 +85,11 @@ impl<T> FromIterator<T> for HugeVec<T> {
     }
 }
 
-/// Allocates in huge pages.
+/// The allocator of memory in huge pages.
 #[derive(Debug, Clone, Copy)]
 pub struct HugePages;
 
-/// Bytes that the arena keeps although nobody uses them, as of jemalloc's last epoch.
+/// Unused bytes that the arena keeps, as of jemalloc's last epoch.
 pub fn unused_bytes() -> u64 {
     let Some(arena) = arena() else {
         return 0;
@@ -101,19 +100,19 @@ pub fn unused_bytes() -> u64 {
     figures.map(read).iter().product()
 }
 
-/// Gives back what nobody uses.
+/// Returns unused memory to the system.
 pub fn give_back() {
     if let Some(arena) = arena() {
         let name = format!("arena.{arena}.dirty_decay_ms\0");
-        // At once; and from now on nothing again.
+        // At once; after that nothing is returned any more.
         for decay_ms in [0, -1] {
             let set = Access::<isize>::write(name.as_bytes().name(), decay_ms);
-            set.unwrap_or_else(|error| log::warn!("huge pages are not given back: {error}"));
+            set.unwrap_or_else(|error| log::warn!("unused huge pages are not returned: {error}"));
         }
     }
 }
 
-/// The number of the arena, if there is one.
+/// The number of the arena, or `None` if it cannot be created.
 pub fn arena() -> Option<c_uint> {
     static ARENA: OnceLock<Option<c_uint>> = OnceLock::new();
     *ARENA.get_or_init(|| {
@@ -123,7 +122,7 @@ pub fn arena() -> Option<c_uint> {
     })
 }
 
-/// What tells jemalloc which arena is meant.
+/// The flags for jemalloc: arena and alignment.
 #[inline]
 fn flags(layout: Layout) -> c_int {
     let arena = arena().map_or(0, |arena| {
@@ -132,13 +131,13 @@ fn flags(layout: Layout) -> c_int {
     arena | MALLOCX_ALIGN(layout.align())
 }
 
-/// How jemalloc gets memory from the system and gives it back without us.
+/// jemalloc's own hooks, which map and return memory.
 static DEFAULT: AtomicPtr<extent_hooks_t> = AtomicPtr::new(ptr::null_mut());
 
 #[allow(unsafe_code)]
 fn open_arena() -> tikv_jemalloc_ctl::Result<c_uint> {
-    // SAFETY: the types are those that jemalloc documents for these names. The hooks
-    // that it is given stay for good.
+    // SAFETY: the types are those that jemalloc documents for these names. The hooks are leaked, so
+    // they stay valid.
     unsafe {
         let arena: c_uint = raw::read(b"arenas.create\0")?;
         let name = format!("arena.{arena}.extent_hooks\0");
@@ -157,7 +156,7 @@ fn open_arena() -> tikv_jemalloc_ctl::Result<c_uint> {
     }
 }
 
-/// Has jemalloc get memory as it always does, and asks the system for huge pages there.
+/// Maps memory with jemalloc's own hook, and requests huge pages for it.
 #[allow(unsafe_code)]
 unsafe extern "C" fn map(
     _: *mut extent_hooks_t,
@@ -173,8 +172,8 @@ unsafe extern "C" fn map(
         true => alignment.max(HUGE_PAGE),
         false => alignment,
     };
-    // SAFETY: jemalloc calls this with what its own function takes, which is asked for a
-    // stricter alignment only; a hint on memory that is ours changes nothing in it.
+    // SAFETY: jemalloc calls this with the arguments of its own hook, which only gets a stricter
+    // alignment; a hint on memory that is ours changes nothing in it.
     unsafe {
         let Some(alloc) = (*default).alloc else {
             return ptr::null_mut();
@@ -187,8 +186,8 @@ unsafe extern "C" fn map(
     }
 }
 
-/// Has jemalloc give a part of its memory back, and tells the system to leave the huge
-/// pages broken of which that are parts.
+/// Returns a part of the memory with jemalloc's own hook, and makes the system keep the huge pages
+/// at its ends split.
 #[allow(unsafe_code)]
 unsafe extern "C" fn purge(
     _: *mut extent_hooks_t,
@@ -209,7 +208,7 @@ unsafe extern "C" fn purge(
             }
         }
     }
-    // SAFETY: jemalloc calls this with what its own function takes.
+    // SAFETY: jemalloc calls this with the arguments of its own hook.
     unsafe {
         match (*default).purge_forced {
             Some(purge) => purge(default, at, size, offset, length, arena),
@@ -218,8 +217,8 @@ unsafe extern "C" fn purge(
     }
 }
 
-// SAFETY: what jemalloc returns is at least of that size and alignment, belongs to
-// nobody else until it is given back, and does not move.
+// SAFETY: what jemalloc returns has at least that size and alignment, is not shared until it is
+// freed, and does not move.
 #[allow(unsafe_code)]
 unsafe impl Allocator for HugePages {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
@@ -259,7 +258,7 @@ mod tests {
         assert_eq!(bytes[..], [0]);
         drop((bytes, words));
         if fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap() {
-            // More than other tests may have given back.
+            // More than other tests may have returned.
             let large: HugeVec<u8> = HugeVec::with_capacity(64 << 20);
             let mut pages = (0..32).map(|n| large.as_ptr().wrapping_add(n * HUGE_PAGE));
             assert!(pages.any(advised));
@@ -335,7 +334,7 @@ mod tests {
         assert_eq!(fine, [true; 4]);
     }
 
-    /// Whether the system was asked for huge pages at this address.
+    /// Whether huge pages were requested at this address.
     fn advised<T>(at: *const T) -> bool {
         let maps = fs::read_to_string("/proc/self/smaps").unwrap();
         let mut inside = false;

@@ -1,5 +1,5 @@
-//! A log file that somebody else may move away: what is written next goes to a new file
-//! of its name, as it does where a server opens its log for each line.
+//! A log file that may be moved away by log rotation: the next line goes to a new file of that
+//! name, as with a server that opens its log for each line.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The log file, opened again when its name leads to another file or to none.
+/// The log file, reopened when its name refers to another file or to none.
 #[derive(Debug)]
 pub struct LogFile {
     path: PathBuf,
@@ -18,22 +18,22 @@ pub struct LogFile {
     wanted: Reopen,
 }
 
-/// Asks for a [`LogFile`] to be opened anew.
+/// Requests that a [`LogFile`] is reopened.
 #[derive(Debug, Clone, Default)]
 pub struct Reopen(Arc<AtomicBool>);
 
 impl Reopen {
-    /// Before the next line.
+    /// Requests it for the next line.
     pub fn ask(&self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
 impl LogFile {
-    /// Opens the file to be appended to, and makes it if it is not there.
+    /// Opens the file for appending; creates it if it does not exist.
     ///
     /// # Errors
-    /// The system refuses that.
+    /// The file cannot be opened.
     pub fn open(path: PathBuf) -> io::Result<LogFile> {
         let (file, id) = open(&path)?;
         Ok(LogFile {
@@ -44,13 +44,13 @@ impl LogFile {
         })
     }
 
-    /// What makes it open its file anew.
+    /// A handle for requests to reopen the file.
     pub fn reopen(&self) -> Reopen {
         self.wanted.clone()
     }
 
-    /// Goes over to another file if that has the name now. One look at the name costs
-    /// about as much as half of the write. Where no file can be opened, the old one stays.
+    /// Reopens the file if its name refers to another one. The check costs about half as much as
+    /// the write. If no file can be opened, the old one is kept.
     fn follow_name(&mut self) {
         let named = std::fs::metadata(&self.path);
         let is_same = named.is_ok_and(|found| (found.dev(), found.ino()) == self.id);
@@ -75,7 +75,7 @@ impl Write for LogFile {
         self.file.write(bytes)
     }
 
-    /// The whole of a line goes to one file.
+    /// One check for the whole line, so that it goes to one file.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.follow_name();
         self.file.write_all(bytes)
@@ -107,7 +107,7 @@ mod tests {
         std::fs::remove_file(path("log")).unwrap();
         log.write_all(b"4\n").unwrap();
         assert_eq!(read("log"), "4\n");
-        // Copied and emptied: what is appended begins at its end.
+        // Copied and truncated: appended lines begin at its end.
         std::fs::write(path("log"), "").unwrap();
         log.write_all(b"5\n").unwrap();
         log.reopen().ask();

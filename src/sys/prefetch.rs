@@ -1,5 +1,5 @@
-//! Hints for the processor: which memory will be needed soon. Memory is slow, but
-//! answers many questions at once, and a hint is not waited for.
+//! Prefetch hints for the processor. Memory is slow, but serves many requests at once, and a hint
+//! does not wait.
 
 // Other processors get no hints.
 #![cfg_attr(
@@ -9,16 +9,16 @@
 
 use std::arch::asm;
 
-/// Bytes that the processor fetches at a time.
+/// The size of a cache line, in bytes.
 pub const LINE: usize = 64;
 
-/// Has the line of the processor's cache fetched where a value begins.
+/// Prefetches the first cache line of a value.
 #[inline]
 pub fn to_read<T>(value: &T) {
     line_to_read(std::ptr::from_ref(value).cast());
 }
 
-/// Has the line at an address fetched; there need not be anything.
+/// Prefetches the cache line at an address, which need not be mapped.
 #[inline]
 #[allow(unsafe_code)]
 pub fn line_to_read(at: *const u8) {
@@ -31,8 +31,7 @@ pub fn line_to_read(at: *const u8) {
     }
 }
 
-/// Has all lines fetched that a value stands on, which will be changed: no other
-/// processor keeps them.
+/// Prefetches all cache lines of a value that will be changed, for exclusive access.
 #[inline]
 pub fn to_write<T>(value: &T) {
     let first = std::ptr::from_ref(value).cast::<u8>();
@@ -41,11 +40,11 @@ pub fn to_write<T>(value: &T) {
     }
 }
 
-/// Has the line at an address fetched, to change it; there need not be anything.
+/// Prefetches the cache line at an address for a change; it need not be mapped.
 #[inline]
 #[allow(unsafe_code)]
 pub fn line_to_write(at: *const u8) {
-    // SAFETY: as above. Processors that lack the instruction take it for another hint.
+    // SAFETY: as above. Processors without the instruction treat it as another hint.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         asm!("prefetchw [{}]", in(reg) at, options(readonly, nostack, preserves_flags));

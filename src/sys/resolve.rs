@@ -1,8 +1,8 @@
-//! Names to addresses, without waiting longer than wanted.
+//! Resolution of host names, with a wait that can be given up.
 //!
-//! The system's look-up cannot be interrupted, and takes as long as its name
-//! servers are silent. So it runs on a thread of its own; who loses interest
-//! leaves it there, to end when the system gives up.
+//! The system's look-up cannot be interrupted, and takes as long as its name servers do not answer.
+//! So it runs on a thread of its own. A caller that gives up leaves the thread behind, which ends
+//! when the system gives up.
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use std::io;
@@ -11,15 +11,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// Look-ups under way at once, those included that nobody waits for any more.
-/// Further look-ups wait until one ends.
+/// The most look-ups that run at once, those included that were given up. Further look-ups wait
+/// until one ends.
 const MOST: usize = 8;
-/// How often who waits looks whether it still should.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often a waiting caller checks whether to give up.
+const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
-/// One of the look-ups under way.
+/// The right to run a look-up; there are [`MOST`] of them.
 struct Place;
 
 impl Place {
@@ -39,7 +39,7 @@ impl Drop for Place {
 /// The addresses of `host`, with `port`. An address needs no look-up.
 ///
 /// # Errors
-/// What the system says; [`io::ErrorKind::Interrupted`] once `is_wanted` says no.
+/// The system's error; [`io::ErrorKind::Interrupted`] once `is_wanted` returns false.
 pub fn resolve(host: &str, port: u16, is_wanted: impl Fn() -> bool) -> io::Result<Vec<SocketAddr>> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
@@ -62,17 +62,17 @@ fn look_up(
         if !is_wanted() {
             return unwanted();
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(CHECK_EVERY);
     };
     let (found, answer) = bounded(1);
     Builder::new().name("resolver".into()).spawn(move || {
         let addresses = find();
         drop(place);
-        // Nobody may want to know any more.
+        // The caller may have given up.
         let _ = found.send(addresses);
     })?;
     loop {
-        match answer.recv_timeout(LOOK_EVERY) {
+        match answer.recv_timeout(CHECK_EVERY) {
             Ok(addresses) => return addresses,
             Err(RecvTimeoutError::Timeout) if is_wanted() => {}
             Err(RecvTimeoutError::Timeout) => return unwanted(),
@@ -99,9 +99,10 @@ mod tests {
         assert!(found("no such name").is_err());
     }
 
-    /// Name servers that are silent hold nobody up, however many ask.
+    /// Name servers that do not answer delay no caller that gives up, whatever the number of
+    /// look-ups.
     #[test]
-    fn who_loses_interest_waits_no_longer() {
+    fn a_caller_that_gives_up_waits_no_longer() {
         let started = Instant::now();
         let (end, ended) = bounded::<()>(0);
         for _ in 0..2 * MOST {
@@ -118,7 +119,7 @@ mod tests {
         }
         assert!(started.elapsed() < Duration::from_secs(10));
         drop(end);
-        // All places are free again.
+        // All look-ups have ended.
         let found = look_up(|| true, || Ok(Vec::new()));
         assert!(found.unwrap().is_empty());
     }

@@ -1,7 +1,7 @@
-//! What a service manager hears of this process (`supervised`): systemd over the socket
-//! that `NOTIFY_SOCKET` names, upstart by a stop that it ends.
+//! Reports the state of this process to a service manager (`supervised`): to systemd over the
+//! socket that `NOTIFY_SOCKET` names, to upstart by stopping itself.
 //!
-//! A service manager that cannot be reached is said in the log; the server runs on.
+//! A service manager that cannot be reached is logged; the server continues.
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use rustix::process::{Signal, getpid, kill_process};
@@ -14,16 +14,16 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Names the socket on which systemd listens; in the abstract namespace if it begins with
-/// `@`.
+/// The environment variable with the name of systemd's socket; in the abstract namespace if it
+/// begins with `@`.
 const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 
-/// How often systemd hears that what takes long goes on.
-const TELL_EVERY: Duration = Duration::from_secs(5);
-/// For how long it then waits for the next time, in µs.
+/// How often systemd is notified that a long operation continues.
+const NOTIFY_EVERY: Duration = Duration::from_secs(5);
+/// By how much each notification extends systemd's timeout, in µs.
 const EXTENSION_US: u32 = 60_000_000;
 
-/// The service manager that started this process and is told of its state.
+/// The service manager that started this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Supervisor {
     /// There is none.
@@ -35,8 +35,8 @@ pub enum Supervisor {
 }
 
 impl Supervisor {
-    /// The one that `supervised` asks for (`no`, `auto`, `systemd`, `upstart`), if it is
-    /// there.
+    /// The service manager that `supervised` names (`no`, `auto`, `systemd`, `upstart`), if it
+    /// started this process.
     pub fn find(wanted: &str) -> Supervisor {
         let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
         let wants = |name| wanted == name || wanted == "auto";
@@ -58,25 +58,25 @@ impl Supervisor {
         }
     }
 
-    /// The server answers; `status` says how.
+    /// Reports that the server is ready; `status` is a text for the administrator.
     pub fn ready(self, status: &str) {
         if self == Supervisor::Upstart
             && let Err(error) = kill_process(getpid(), Signal::STOP)
         {
-            log::error!("upstart does not hear that the server is ready: {error}");
+            log::error!("cannot notify upstart that the server is ready: {error}");
         }
-        self.tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+        self.notify(&[NotifyState::Ready, NotifyState::Status(status)]);
     }
 
-    /// The server is not ready yet, or not stopped yet, but works on it.
+    /// Reports that the start or stop takes longer.
     pub fn wait(self, status: &str) {
-        self.tell(&[
+        self.notify(&[
             NotifyState::Status(status),
             NotifyState::ExtendTimeoutUsec(EXTENSION_US),
         ]);
     }
 
-    /// Does what may take long; systemd hears meanwhile that it goes on.
+    /// Runs `work`, which may take long, and notifies systemd meanwhile that it continues.
     pub fn patiently<T>(self, status: &str, work: impl FnOnce() -> T) -> T {
         if self != Supervisor::Systemd {
             return work();
@@ -86,7 +86,7 @@ impl Supervisor {
             scope.spawn(move || {
                 loop {
                     self.wait(status);
-                    let waited = is_done.recv_timeout(TELL_EVERY);
+                    let waited = is_done.recv_timeout(NOTIFY_EVERY);
                     if !matches!(waited, Err(RecvTimeoutError::Timeout)) {
                         return;
                     }
@@ -98,32 +98,32 @@ impl Supervisor {
         })
     }
 
-    /// The server does what SIGHUP asks for, until it is [ready](Supervisor::ready) again.
+    /// Reports that the server reloads after SIGHUP, until it is [ready](Supervisor::ready) again.
     pub fn reloading(self) {
         match NotifyState::monotonic_usec_now() {
-            Ok(now) => self.tell(&[NotifyState::Reloading, now]),
+            Ok(now) => self.notify(&[NotifyState::Reloading, now]),
             Err(error) => log::error!("no monotonic clock: {error}"),
         }
     }
 
-    /// The server stops.
+    /// Reports that the server stops.
     pub fn stopping(self) {
-        self.tell(&[NotifyState::Stopping, NotifyState::Status("Stopping")]);
+        self.notify(&[NotifyState::Stopping, NotifyState::Status("Stopping")]);
     }
 
-    /// How often systemd wants to [hear](Supervisor::alive) that the server lives, if it
-    /// does: twice in its `WatchdogSec`.
+    /// The interval in which systemd's watchdog expects [`Supervisor::alive`], if it is enabled:
+    /// half of its `WatchdogSec`.
     pub fn watchdog_period(self) -> Option<Duration> {
         let period = sd_notify::watchdog_enabled().filter(|_| self == Supervisor::Systemd);
         period.map(|period| period / 2)
     }
 
-    /// The server lives.
+    /// Notifies the watchdog.
     pub fn alive(self) {
-        self.tell(&[NotifyState::Watchdog]);
+        self.notify(&[NotifyState::Watchdog]);
     }
 
-    fn tell(self, states: &[NotifyState<'_>]) {
+    fn notify(self, states: &[NotifyState<'_>]) {
         static FAILS: AtomicBool = AtomicBool::new(false);
         if self != Supervisor::Systemd {
             return;
@@ -131,17 +131,17 @@ impl Supervisor {
         let message: String = states.iter().map(|state| format!("{state}\n")).collect();
         match send(&message) {
             Ok(()) => FAILS.store(false, Ordering::Relaxed),
-            // Once, not with every message.
+            // Logged once, not with every message.
             Err(error) if !FAILS.swap(true, Ordering::Relaxed) => {
-                log::warn!("systemd does not hear how the server is: {error}");
+                log::warn!("cannot notify systemd: {error}");
             }
             Err(_) => {}
         }
     }
 }
 
-/// Sends systemd a message. The crate's own function knows no abstract sockets, and waits
-/// for a manager that does not read.
+/// Sends systemd a message. The function of the crate `sd_notify` does not support abstract
+/// sockets, and blocks if the manager does not read.
 fn send(message: &str) -> io::Result<()> {
     let name = env::var_os(NOTIFY_SOCKET).unwrap_or_default();
     let address = match name.as_bytes().strip_prefix(b"@") {

@@ -1,8 +1,8 @@
 //! Bits of strings, numbered from the most significant bit of the first byte.
 //!
-//! The first half works on byte slices. The second works on values and sees of
-//! a long one what is stored only: what is missing is zeros, which cost neither
-//! time nor memory.
+//! The first half works on byte slices. The second half works on values, and reads only
+//! the stored parts of a long one: missing parts are zeros, and take neither time nor
+//! memory.
 
 use super::OpResult;
 use super::string::{self, Expiry, FRAGMENT_LEN, NewValue};
@@ -10,7 +10,7 @@ use crate::storage::{DbIndex, Txn, View};
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
-/// What the two ends of a range count.
+/// The unit of the ends of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes.
@@ -19,14 +19,14 @@ pub enum Unit {
     Bit,
 }
 
-/// A part of a value: both ends belong to it, negative ones count from the end.
+/// A part of a value. Both ends are inclusive; negative ones count from the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// First.
+    /// The first position.
     pub start: i64,
-    /// Last.
+    /// The last position.
     pub end: i64,
-    /// What they count.
+    /// The unit of both.
     pub unit: Unit,
 }
 
@@ -38,7 +38,7 @@ impl Part {
         unit: Unit::Byte,
     };
 
-    /// The bits it means in a value of `len` bytes.
+    /// The range of bits in a value of `len` bytes.
     pub fn bits(&self, len: u64) -> Range<u64> {
         let scale = match self.unit {
             Unit::Byte => 8,
@@ -54,18 +54,19 @@ impl Part {
         if first >= behind {
             return 0..0;
         }
-        // Not negative, and at most eight times the length of a value.
+        // Neither is negative, and both are at most eight times the length of a value.
         (first * scale) as u64..(behind * scale) as u64
     }
 
-    /// Whether both ends count from the end and are the wrong way round: no
-    /// part of any value, also of one so short that both mean its first byte.
+    /// Whether both ends count from the end and are in the wrong order: then the part is
+    /// empty in every value, also in one so short that both ends are clamped to its
+    /// first byte.
     pub fn is_reversed(&self) -> bool {
         self.start < 0 && self.end < 0 && self.start > self.end
     }
 }
 
-/// The bytes that hold some bits.
+/// The bytes that contain these bits.
 fn bytes_of(bits: &Range<u64>) -> Range<u64> {
     bits.start / 8..bits.end.div_ceil(8)
 }
@@ -78,14 +79,14 @@ fn word(chunk: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// How many bits of `bytes` are set.
+/// The number of set bits in `bytes`.
 pub fn count_ones(bytes: &[u8]) -> u64 {
     let chunks = bytes.chunks_exact(8);
     let rest = u64::from(word(chunks.remainder()).count_ones());
     chunks.map(|c| u64::from(word(c).count_ones())).sum::<u64>() + rest
 }
 
-/// How many bits of `range` are set; what lies outside of `bytes` is not.
+/// The number of set bits in `range`; bits outside `bytes` are 0.
 pub fn count_ones_in(bytes: &[u8], range: Range<u64>) -> u64 {
     let end = range.end.min(bytes.len() as u64 * 8);
     if range.start >= end {
@@ -132,7 +133,7 @@ pub fn find_in(bytes: &[u8], range: Range<u64>, bit: bool) -> Option<u64> {
     place(at + offset as u64, *byte)
 }
 
-/// The bit at `offset` of `bytes`; not set behind their end.
+/// The bit at `offset` of `bytes`; false behind their end.
 pub fn get_in(bytes: &[u8], offset: u64) -> bool {
     let byte = usize::try_from(offset / 8).ok().and_then(|i| bytes.get(i));
     byte.is_some_and(|b| b & (0x80 >> (offset % 8)) != 0)
@@ -151,8 +152,8 @@ pub fn get_field(bytes: &[u8], offset: u64, width: u32) -> u64 {
     (wide >> behind) as u64 & mask(width)
 }
 
-/// Writes the low `width` bits (1 to 64) of `value` from `offset` on; what would
-/// stand behind the end is lost.
+/// Writes the low `width` bits (1 to 64) of `value` at `offset`; bits behind the end of
+/// `bytes` are dropped.
 pub fn set_field(bytes: &mut [u8], offset: u64, width: u32, value: u64) {
     let end = offset + u64::from(width);
     let held = bytes_of(&(offset..end));
@@ -181,7 +182,7 @@ pub fn get(view: &mut View, db: DbIndex, key: &[u8], offset: u64) -> OpResult<bo
     Ok(found.unwrap_or(false))
 }
 
-/// Sets the bit at `offset` of a value, which grows to hold it; returns what it was.
+/// Sets the bit at `offset` of a value, which grows if needed; returns the old bit.
 pub fn set(
     txn: &mut Txn,
     db: DbIndex,
@@ -198,7 +199,7 @@ pub fn set(
     })
 }
 
-/// How many bits of a part of a value are set; 0 if there is no such key.
+/// The number of set bits in a part of a value; 0 for a missing key.
 pub fn count(view: &mut View, db: DbIndex, key: &[u8], part: Part) -> OpResult<u64> {
     let Some(len) = string::len(view, db, key)? else {
         return Ok(0);
@@ -220,15 +221,15 @@ pub fn count(view: &mut View, db: DbIndex, key: &[u8], part: Part) -> OpResult<u
 pub enum Found {
     /// No such key.
     NoKey,
-    /// The part has no bits.
+    /// The part is empty.
     EmptyPart,
     /// The bit at this position.
     At(u64),
-    /// No bit of the part, which ends before this one.
+    /// The part has no such bit, and ends before this position.
     NotBefore(u64),
 }
 
-/// Looks for the first bit that is `bit` in a part of a value.
+/// The first bit that equals `bit` in a part of a value.
 pub fn find(view: &mut View, db: DbIndex, key: &[u8], bit: bool, part: Part) -> OpResult<Found> {
     let Some(len) = string::len(view, db, key)? else {
         return Ok(Found::NoKey);
@@ -243,7 +244,7 @@ pub fn find(view: &mut View, db: DbIndex, key: &[u8], bit: bool, part: Part) -> 
     string::for_each_fragment(view, db, key, pick, |offset, bytes| {
         let base = offset * 8;
         if !bit && base > next {
-            // The zeros that are not stored come first.
+            // Missing fragments are zeros, and come first.
             return ControlFlow::Break(());
         }
         let from = next.max(base);
@@ -264,7 +265,7 @@ pub fn find(view: &mut View, db: DbIndex, key: &[u8], bit: bool, part: Part) -> 
     })
 }
 
-/// How BITOP makes one value of several.
+/// The operation of BITOP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Set in all.
@@ -277,14 +278,14 @@ pub enum Operation {
     Not,
 }
 
-/// Fragments by index. What is missing, and what a short one lacks, is zeros.
+/// Fragments by index. Missing ones are zeros, as is the rest of a short one.
 type Fragments = BTreeMap<u64, Vec<u8>>;
 
-/// The bytes of a result that are made at once.
+/// Bytes of the result that are computed at once.
 const STEP: u64 = 256 * FRAGMENT_LEN;
 
-/// Changes `into` to what `combine` makes of it and of `from`, eight bytes at a
-/// time, as far as both reach.
+/// Combines `from` into `into` with `combine`, eight bytes at a time, up to the end of
+/// the shorter one.
 fn combine_words(into: &mut [u8], from: &[u8], combine: impl Fn(u64, u64) -> u64) {
     let len = into.len().min(from.len());
     let (words, last) = into[..len].as_chunks_mut::<8>();
@@ -297,13 +298,12 @@ fn combine_words(into: &mut [u8], from: &[u8], combine: impl Fn(u64, u64) -> u64
     }
 }
 
-/// Gives `dest` what the operation makes of `sources`, each padded with zeros to
-/// the length of the longest; a result without bytes deletes it. Returns the
-/// result's length.
+/// Stores the result of the operation on `sources` in `dest`; shorter sources are padded
+/// with zeros. An empty result deletes `dest`. Returns the length of the result.
 ///
-/// The result is made in steps of [`STEP`] bytes, and where the sources have
-/// nothing there is none to make (but for NOT, which makes ones of that); the rows
-/// of a large one are not kept for the commit. So memory does not grow with it.
+/// The result is computed in steps of [`STEP`] bytes. Ranges that no source stores are
+/// skipped (except by NOT, which turns them into ones), and the rows of a large result
+/// are written before the commit. So memory does not grow with the result.
 pub fn combine(
     txn: &mut Txn,
     db: DbIndex,
@@ -347,8 +347,8 @@ pub fn combine(
     Ok(longest)
 }
 
-/// Where from `at` on the result of AND, OR or XOR may have ones first: where some
-/// source has something stored, or all of them.
+/// The first position from `at` on where the result of AND, OR or XOR may have ones:
+/// where all sources (AND) or any (OR, XOR) store something.
 fn next_stored(
     view: &mut View,
     db: DbIndex,
@@ -379,7 +379,7 @@ fn next_stored(
     Ok(next)
 }
 
-/// Combines what is there so far of a part of the result with one more source.
+/// Combines another source into a part of the result.
 fn fold(
     view: &mut View,
     db: DbIndex,

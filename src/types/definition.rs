@@ -1,5 +1,5 @@
-//! What a type of value is: all that is done with a value whatever its type goes by the
-//! [`Definition`] of its type. [`super::table`] says which one that is.
+//! The interface of a type of values. Operations that work on all types use the
+//! [`Definition`] of the type, which [`super::table`] returns.
 
 use super::source::Source;
 use super::{OpResult, RestoreError};
@@ -10,20 +10,20 @@ use crate::storage::{DbIndex, KeyMeta, Txn, View};
 use sha1::{Digest, Sha1};
 use std::ops::ControlFlow;
 
-/// Bytes of an element row besides what the entry holds.
+/// Overhead of an element row in bytes, besides the element.
 pub const ROW_OVERHEAD: u64 = 24;
 
-/// A value as its meta row says it is.
+/// A value as stored in its meta row.
 #[derive(Debug, Clone, Copy)]
 pub struct Stored<'a> {
     /// Type, form and expiry.
     pub meta: Meta,
-    /// The rest of the meta row.
+    /// The body of the meta row.
     pub body: &'a [u8],
 }
 
 impl<'a> Stored<'a> {
-    /// Of a key that was looked up.
+    /// The value of a key that was looked up.
     pub fn of(found: &'a KeyMeta) -> Stored<'a> {
         Stored {
             meta: found.meta,
@@ -32,28 +32,28 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// Called with one element after the other, until it breaks.
+/// Called with each element, until it breaks.
 pub type Each<'e> = &'e mut dyn FnMut(Element<'_>) -> OpResult<ControlFlow<()>>;
 
-/// Called with what is written so far, which it may take away.
-pub type PassOn<'p> = &'p mut dyn FnMut(&mut Vec<u8>) -> OpResult<()>;
+/// Called with the bytes written so far; may take them out of the buffer.
+pub type Flush<'p> = &'p mut dyn FnMut(&mut Vec<u8>) -> OpResult<()>;
 
-/// Where the RDB form of a value goes.
+/// Destination of the RDB form of a value.
 pub struct Output<'o> {
-    /// The key that stands between the type and the value; files have it, payloads not.
+    /// The key to write between type and value; files have it, payloads do not.
     pub key: Option<&'o [u8]>,
-    /// Writes values.
+    /// Encodes values.
     pub encoder: &'o mut Encoder,
-    /// What is written.
+    /// The buffer.
     pub out: &'o mut Vec<u8>,
     /// Called after each element.
-    pub pass_on: PassOn<'o>,
+    pub flush: Flush<'o>,
 }
 
-/// A SHA-1, or zeros for nothing.
+/// A SHA-1; zeros for a missing value.
 pub type Hash = [u8; 20];
 
-/// Elements and bytes of one element up to which a collection is a listpack.
+/// Most elements, and most bytes of an element, of a listpack.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
     /// Elements.
@@ -62,24 +62,25 @@ pub struct Limit {
     pub value_bytes: u64,
 }
 
-/// The limits of Redis' forms.
+/// The limits of Redis' encodings.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Of hashes.
+    /// For hashes.
     pub hash: Limit,
-    /// Of sets.
+    /// For sets.
     pub set: Limit,
-    /// Members up to which a set of integers is an intset.
+    /// Most members of an intset.
     pub intset_entries: u64,
-    /// Of sorted sets.
+    /// For sorted sets.
     pub zset: Limit,
-    /// Elements of a list; or, negative, the number of a size.
+    /// `list-max-listpack-size`: most elements, or, negative, the number of a size
+    /// class.
     pub list_size: i32,
 }
 
-/// What a type of value is.
+/// A type of values.
 pub trait Definition: Sync {
-    /// Calls `each` with all elements, in the order in which RDB has them; says whether it
+    /// Calls `each` with all elements in the order of the RDB form; returns whether it
     /// broke.
     fn walk(
         &self,
@@ -89,10 +90,10 @@ pub trait Definition: Sync {
         each: Each<'_>,
     ) -> OpResult<ControlFlow<()>>;
 
-    /// How many elements [`Definition::walk`] calls with, as the value itself states it.
+    /// The number of elements that [`Definition::walk`] visits, as stored in the value.
     fn count(&self, stored: Stored<'_>) -> OpResult<u64>;
 
-    /// Writes `type ‖ value` as RDB has it, with the key in between if there is one.
+    /// Writes `type ‖ value` in the RDB form, with the key in between if there is one.
     fn write(
         &self,
         source: &mut dyn Source,
@@ -104,19 +105,19 @@ pub trait Definition: Sync {
             .begin(stored.meta.kind, self.count(stored)?, to.key);
         self.walk(source, db, stored, &mut |element| {
             to.encoder.element(element, to.out).map_err(miscounted)?;
-            (to.pass_on)(to.out)?;
+            (to.flush)(to.out)?;
             Ok(ControlFlow::Continue(()))
         })
         .map(drop)?;
         to.encoder.end(to.out).map_err(miscounted)?;
-        (to.pass_on)(to.out)
+        (to.flush)(to.out)
     }
 
     /// Begins a value under `key`, which must not exist.
     fn build<'k>(&self, txn: &mut Txn, db: DbIndex, key: &'k [u8])
     -> OpResult<Box<dyn Build + 'k>>;
 
-    /// The name that Redis would have for the value's form (OBJECT ENCODING).
+    /// The name of Redis' encoding for the value (OBJECT ENCODING).
     fn encoding(
         &self,
         view: &mut View,
@@ -125,13 +126,13 @@ pub trait Definition: Sync {
         limits: &Limits,
     ) -> OpResult<&'static str>;
 
-    /// What an element takes in rows, in bytes. `None`: it and what follows are not counted.
+    /// Bytes of an element's rows. `None`: this and later parts are not counted.
     fn row_bytes(&self, element: &Element<'_>) -> Option<u64> {
         Some(element.bytes() as u64 + ROW_OVERHEAD)
     }
 
-    /// About how many bytes the rows of a value take before compression: `samples` of its
-    /// elements are looked at (0: all), and the others are taken to be like them.
+    /// Approximate bytes of a value's rows before compression, extrapolated from the
+    /// first `samples` elements (0: all).
     fn rows_bytes(
         &self,
         view: &mut View,
@@ -158,8 +159,8 @@ pub trait Definition: Sync {
         Ok((average * rows.max(seen) as f64) as u64)
     }
 
-    /// A digest of the value: of what clients can see, not of how it is kept. The order of
-    /// elements does not count.
+    /// A digest of the value as clients see it, independent of its encoding. The order
+    /// of elements does not count.
     fn digest(&self, view: &mut View, db: DbIndex, found: &KeyMeta) -> OpResult<Hash> {
         let mut sum = Hash::default();
         self.walk(view, db, Stored::of(found), &mut |element| {
@@ -171,37 +172,38 @@ pub trait Definition: Sync {
     }
 }
 
-/// What became of an element that [`Build::add`] was given.
+/// The result of [`Build::add`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
-    /// It is one more.
+    /// The element is new.
     New,
-    /// It was there before.
+    /// The element existed already.
     Repeated,
-    /// It is none: a part that is not counted, or one whose time is over.
+    /// The part is not counted as an element, or the element has expired.
     Uncounted,
 }
 
 /// A value under construction.
 pub trait Build {
-    /// Takes the next element.
+    /// Adds the next element.
     ///
     /// # Errors
-    /// It is none of this type, or does not belong here.
+    /// The element has the wrong type, or is not allowed at this place.
     fn add(&mut self, txn: &mut Txn, element: Element<'_>) -> Result<Added, RestoreError>;
 
-    /// Under which the elements stand, if they stand in rows.
+    /// The collection id of the rows, if the elements stand in rows.
     fn collection(&self) -> Option<CollectionId>;
 
-    /// Tags under each of which there are as many rows as elements were added, unless some
-    /// were added twice. Empty: [`Build::add`] finds those itself.
+    /// Tags whose rows must be as many as the added elements; otherwise an element was
+    /// added twice. Empty: [`Build::add`] detects repetitions itself.
     fn counted_tags(&self) -> &'static [u8];
 
-    /// Puts the key.
+    /// Writes the key.
     fn finish(self: Box<Self>, txn: &mut Txn) -> Result<(), RestoreError>;
 }
 
-/// Calls `each` with what stands packed in a body, until it breaks; says whether it did.
+/// Calls `each` with the items of a packed body, until it breaks; returns whether it
+/// did.
 pub fn each_packed<T>(
     packed: impl Iterator<Item = Result<T, Corrupt>>,
     mut each: impl FnMut(T) -> OpResult<ControlFlow<()>>,
@@ -215,7 +217,7 @@ pub fn each_packed<T>(
     Ok(ControlFlow::Continue(()))
 }
 
-/// How much stands packed in a body.
+/// The number of items of a packed body.
 pub fn count_packed<T>(packed: impl Iterator<Item = Result<T, Corrupt>>) -> OpResult<u64> {
     let mut count = 0;
     for item in packed {
@@ -225,17 +227,17 @@ pub fn count_packed<T>(packed: impl Iterator<Item = Result<T, Corrupt>>) -> OpRe
     Ok(count)
 }
 
-/// For [`Build::add`].
+/// The error for an element of the wrong type, for [`Build::add`].
 pub fn of_another_type() -> RestoreError {
     rdb::Error::Corrupt("an element of another type").into()
 }
 
-/// What is stored does not agree with its own count.
+/// The error for a collection that differs from its stored count.
 pub fn miscounted(_: rdb::Error) -> super::OpError {
     Corrupt("collection count").into()
 }
 
-/// A hash of parts that keeps ("a", "bc") and ("ab", "c") apart.
+/// A hash of several parts, which distinguishes ("a", "bc") from ("ab", "c").
 pub fn sha1(parts: &[&[u8]]) -> Hash {
     let mut hasher = Sha1::new();
     for part in parts {
@@ -245,7 +247,7 @@ pub fn sha1(parts: &[&[u8]]) -> Hash {
     hasher.finalize().into()
 }
 
-/// Adds a hash to a sum in which the order does not count.
+/// Adds a hash to a sum that is independent of the order.
 pub fn mix(into: &mut Hash, other: &Hash) {
     for (a, b) in into.iter_mut().zip(other) {
         *a ^= b;
@@ -264,7 +266,7 @@ fn digest_of(element: &Element<'_>) -> Hash {
     }
 }
 
-/// The texts of an element: of a field its name and its value.
+/// The byte strings of an element: of a field its name and value.
 fn texts<'a>(element: &Element<'a>) -> [Option<&'a [u8]>; 2] {
     match *element {
         Element::String(bytes) | Element::Item(bytes) | Element::Member(bytes) => {
@@ -276,7 +278,8 @@ fn texts<'a>(element: &Element<'a>) -> [Option<&'a [u8]>; 2] {
     }
 }
 
-/// Whether a collection has no more elements than `most`, and all their texts pass a test.
+/// Whether a collection has at most `most` elements, and all their byte strings pass a
+/// test.
 pub fn all_elements(
     definition: &dyn Definition,
     view: &mut View,

@@ -24,7 +24,7 @@ pub fn payload(
         key: None,
         encoder,
         out: &mut out,
-        pass_on: &mut |out| match out.len() as u64 <= max_len {
+        flush: &mut |out| match out.len() as u64 <= max_len {
             true => Ok(()),
             false => Err(OpError::TooLong),
         },

@@ -1,13 +1,13 @@
-//! All keys as an RDB file, as they were at one moment.
+//! All keys as an RDB file, as of one point in time.
 //!
-//! They come from a snapshot: writers go on meanwhile. No more than one element
-//! of a value is in memory at a time, but for those that [`crate::rdb::encode`]
-//! holds back.
+//! The keys come from a snapshot, so writes can continue. Only one element of a value is
+//! in memory at a time, besides those that [`crate::rdb::encode`] buffers.
 
 use super::definition::{Output, Stored};
 use super::source::EachRow;
 use super::table::definition;
 use super::{OpError, OpResult};
+use crate::base::time::UnixMs;
 use crate::encoding::{MetaView, keys, tag};
 use crate::rdb::file::FileWriter;
 use crate::storage::full_sync::snapshot::Snapshot;
@@ -28,7 +28,7 @@ impl Source for &Snapshot<'_> {
     }
 }
 
-/// What was written.
+/// The size of an exported file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Exported {
     /// Keys.
@@ -42,17 +42,17 @@ pub struct Exported {
 pub struct ExportOptions<'a> {
     /// Whether strings are compressed.
     pub compress: bool,
-    /// Keys whose time is over by now are left out, Unix ms.
-    pub now_ms: u64,
-    /// What the file says of its writer: names and texts.
+    /// The time, in Unix ms; keys that have expired by then are left out.
+    pub now_ms: UnixMs,
+    /// The aux fields of the file: names and texts.
     pub about: &'a [(&'a str, String)],
-    /// Whether libraries of functions are written.
+    /// Whether function libraries are written.
     pub functions: bool,
-    /// Whether keys are.
+    /// Whether keys are written.
     pub keys: bool,
 }
 
-/// Writes the file; returns where it went.
+/// Writes the file; returns the sink.
 pub fn export<W: Write>(
     snapshot: &Snapshot<'_>,
     sink: W,
@@ -81,7 +81,7 @@ pub fn export<W: Write>(
                 if meta.is_expired(options.now_ms) {
                     return Ok(ControlFlow::Continue(()));
                 }
-                if meta.expire_ms != 0 {
+                if meta.expire_ms.is_some() {
                     writer.expires(meta.expire_ms);
                 }
                 let (encoder, buffer, mut outlet) = writer.parts();
@@ -91,7 +91,7 @@ pub fn export<W: Write>(
                     key: Some(key),
                     encoder,
                     out: buffer,
-                    pass_on: &mut |out| outlet.pass_on(out).map_err(io_error),
+                    flush: &mut |out| outlet.flush(out).map_err(io_error),
                 };
                 definition(meta.kind).write(&mut source, db, stored, output)?;
                 exported.keys += 1;
@@ -99,7 +99,7 @@ pub fn export<W: Write>(
             })
             .map(drop)?;
     }
-    // The end of the file: its sign and the checksum.
+    // The end of the file: EOF opcode and checksum.
     exported.bytes = writer.len() + 9;
     let sink = writer.end().map_err(io_error)?;
     Ok((sink, exported))

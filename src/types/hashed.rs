@@ -1,18 +1,18 @@
-//! The rows of one collection that stand in hash order: point access, walks,
-//! scan cursors, random samples. Hashes, sets and the member side of sorted
-//! sets are made of them once they are too large for their meta row.
+//! The rows of one collection in hash order: point access, walks, scan cursors, random
+//! samples. Hashes, sets and the member side of sorted sets use them once they are too
+//! large for their meta row.
 //!
-//! The order is that of `h(member)`, a keyed hash, then of the member's bytes.
-//! As nobody without the key can choose hashes, rows are spread evenly over the
-//! range of the hash. Two things rest on that:
+//! The order is that of `h(member)`, a keyed hash, then of the member's bytes. Without
+//! the key of the hash, a client cannot choose members with certain hashes, so rows are
+//! spread evenly over the range of the hash. Two algorithms depend on that:
 //!
-//! * A scan cursor is a place in the range of the hash, nothing is remembered
-//!   between calls. Members of one place go out together; writes in between can
-//!   neither move a member nor hide it, so SCAN's guarantee holds.
-//! * A uniform sample takes one of equally wide buckets of the range, and one of
-//!   [`SLOTS`] slots in it; it is the slot's member if the bucket has that many,
-//!   else another try. Each member owns one slot, so all are equally likely
-//!   whatever the gaps between their hashes.
+//! * A scan cursor is a position in the range of the hash; no state is kept between
+//!   calls. Members with the same position are returned together. Writes between calls
+//!   can neither move nor hide a member, so the guarantee of SCAN holds.
+//! * A uniform sample picks one of equally wide buckets of the range, and one of
+//!   [`SLOTS`] slots in it. If the bucket has that many members, the slot's member is
+//!   the sample, otherwise the draw is repeated. Each member owns one slot, so all are
+//!   equally likely, whatever the gaps between their hashes.
 
 use super::OpResult;
 use crate::encoding::keys::{self, RowKey};
@@ -24,34 +24,34 @@ use crate::storage::{DbIndex, Txn, View};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-/// Cursors are this many bits shorter than hashes: they stay below 2^53, for
-/// clients that read them as doubles.
+/// Cursors are this many bits shorter than hashes, so that they stay below 2^53, for
+/// clients that parse them as doubles.
 const CURSOR_SHIFT: u32 = 11;
 
-/// Members that a bucket of the sampling has on average.
+/// Average members in a bucket of the sampling.
 const BUCKET_MEMBERS: u64 = 8;
 
-/// Slots of a bucket. More members than that in one bucket are about as likely
-/// as a collision of two 64-bit hashes.
+/// Slots of a bucket. A bucket with more members is about as likely as a collision of
+/// two 64-bit hashes.
 const SLOTS: u64 = 44;
 
-/// Up to this many members a sample is found by counting.
+/// Up to this many members, a sample is found by its index.
 const COUNTED_MAX: u64 = 64;
 
-/// Tries after which a sample is taken where it can be had: with a right count
-/// that many misses in a row do not happen.
+/// Draws after which the sampling takes any member. With a correct count, that many
+/// misses in a row do not happen.
 const MAX_TRIES: u32 = 2000;
 
-/// How many rows a walk passes in the time that one sample by buckets takes.
+/// Rows that a walk reads in the time of one draw.
 const ROWS_PER_SAMPLE: u64 = 128;
 
-/// Repeated samples are drawn in blocks of at most this many.
+/// Repeated samples are drawn in blocks of at most this size.
 const BLOCK: u64 = 1 << 18;
 
-/// Bytes of members and values that a block of samples may hold.
+/// Most bytes of members and values in a block of samples.
 const BLOCK_BYTES: usize = 32 << 20;
 
-/// A collection has not as many members as its meta row says.
+/// A collection has another number of members than its meta row states.
 const MISCOUNTED: Corrupt = Corrupt("collection count");
 
 /// The rows of one collection under one tag.
@@ -89,7 +89,7 @@ impl HashedRows {
         Ok(txn.put_row(self.db, &key, value)?)
     }
 
-    /// Deletes a member's row; says whether there was one.
+    /// Deletes a member's row; returns whether it existed.
     pub fn delete(&self, txn: &mut Txn, member: &[u8]) -> OpResult<bool> {
         let key = self.key(txn, member);
         let found = txn.row(self.db, &key)?.is_some();
@@ -99,10 +99,11 @@ impl HashedRows {
         Ok(found)
     }
 
-    /// Walks over all `len` members and their values until told to stop.
+    /// Walks over all `len` members and their values, until `each` breaks.
     ///
     /// # Errors
-    /// There are more or fewer than `len`, which may be what a client was promised.
+    /// The collection has more or fewer than `len`; a client may have been promised
+    /// `len`.
     pub fn for_each(
         &self,
         view: &mut View,
@@ -127,8 +128,8 @@ impl HashedRows {
         }
     }
 
-    /// Walks over at least `count` members from the cursor on. Returns where to
-    /// go on: 0 at the end.
+    /// Walks over at least `count` members from the cursor on. Returns the next cursor,
+    /// 0 at the end.
     pub fn scan(
         &self,
         view: &mut View,
@@ -154,8 +155,8 @@ impl HashedRows {
         Ok(next)
     }
 
-    /// Copies members from `walk` on into `chunk`, as many as it takes, and
-    /// moves `walk` on.
+    /// Copies members from `walk` on into `chunk`, up to the walk's limits, and advances
+    /// `walk`.
     pub fn fill(&self, view: &mut View, walk: &mut Walk, chunk: &mut Chunk) -> OpResult<()> {
         chunk.clear();
         if walk.done {
@@ -165,7 +166,8 @@ impl HashedRows {
         let mut last = None;
         self.walk(view, &from, &self.end(), |hash, member, _| {
             if chunk.spans.len() >= walk.members || chunk.bytes.len() >= walk.max_bytes {
-                // After the last one taken: the next key in order has one more zero byte.
+                // Continues after the last member: its successor in order has one more
+                // zero byte.
                 let mut next = keys::hashed_from(self.tag, self.id, chunk.last_hash());
                 next.extend_from_slice(chunk.last());
                 next.push(0);
@@ -181,10 +183,10 @@ impl HashedRows {
         Ok(())
     }
 
-    /// Calls `each` with a member drawn uniformly. `len` is how many there are.
+    /// Calls `each` with a member drawn uniformly from `len`.
     ///
     /// # Errors
-    /// There are none, or not as many.
+    /// The collection is empty, or has fewer members.
     pub fn sample(
         &self,
         view: &mut View,
@@ -204,8 +206,8 @@ impl HashedRows {
         self.nth(view, len, 0, &mut each)
     }
 
-    /// Draws a member out of more than [`COUNTED_MAX`] with a scan over all of
-    /// them; says whether there was one. One scan does for many draws.
+    /// Draws from more than [`COUNTED_MAX`] members; returns whether a member was found.
+    /// The scan can be used for many draws.
     fn draw(
         &self,
         rows: &mut Scan<'_>,
@@ -215,7 +217,7 @@ impl HashedRows {
         let buckets = u128::from(len / BUCKET_MEMBERS);
         for _ in 0..MAX_TRIES {
             let bucket = u128::from(fastrand::u64(..len / BUCKET_MEMBERS));
-            // Hashes `from..to`; the last bucket ends where the hashes do.
+            // Hashes `from..to`; the last bucket ends at the end of the range.
             let [from, to] = [bucket, bucket + 1].map(|n| (n << 64).div_ceil(buckets));
             let mut slot = fastrand::u64(..SLOTS);
             rows.seek(&keys::hashed_from(self.tag, self.id, from as u64));
@@ -234,11 +236,11 @@ impl HashedRows {
         Ok(false)
     }
 
-    /// Calls `each` with `count` different members, all if there are no more.
-    /// Every choice of as many is equally likely; their order means nothing.
+    /// Calls `each` with `count` different members, or all if there are fewer. Every
+    /// subset of that size is equally likely; the order is not random.
     ///
     /// # Errors
-    /// There are fewer than `count` and `len`.
+    /// The collection has fewer members than `len`, and than `count`.
     pub fn sample_distinct(
         &self,
         view: &mut View,
@@ -320,8 +322,8 @@ impl HashedRows {
         Ok(())
     }
 
-    /// Draws `count` indices and collects their members in one walk; `None` if
-    /// they are too large to be held together.
+    /// Draws `count` indices and collects their members in one walk; `None` if they
+    /// exceed [`BLOCK_BYTES`].
     fn sample_block(&self, view: &mut View, len: u64, count: u64) -> OpResult<Option<Block>> {
         let mut wanted: Vec<(u64, usize)> = (0..count as usize)
             .map(|order| (fastrand::u64(..len.max(1)), order))
@@ -429,13 +431,12 @@ impl Block {
     }
 }
 
-/// How far a walk in chunks has come. The first chunk is small, for those who
-/// stop early.
+/// Progress of a walk in chunks. The first chunk is small, for callers that stop early.
 #[derive(Debug)]
 pub struct Walk {
     from: Option<RowKey>,
     done: bool,
-    /// How many members the next chunk takes.
+    /// Members in the next chunk.
     members: usize,
     max_bytes: usize,
 }
@@ -443,7 +444,7 @@ pub struct Walk {
 impl Walk {
     const FIRST_MEMBERS: usize = 128;
     const MAX_MEMBERS: usize = 16 << 10;
-    /// Bytes of all chunks of those who walk over several collections at once.
+    /// Total bytes of the chunks of several walks at the same time.
     const TOTAL_BYTES: usize = 32 << 20;
 
     /// The beginning of one of `walks` walks at the same time.
@@ -461,7 +462,7 @@ impl Walk {
         self.done
     }
 
-    /// Notes that all went into one chunk.
+    /// Ends the walk: everything is in one chunk.
     pub(super) fn finish(&mut self) {
         self.done = true;
     }

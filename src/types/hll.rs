@@ -1,18 +1,18 @@
 //! HyperLogLogs: strings that estimate how many different elements were added.
 //!
-//! The bytes are those of Redis, so that values travel between the servers:
+//! The format is that of Redis, so values can be exchanged between the servers:
 //!
 //! ```text
 //! "HYLL" ‖ encoding (1: 0 dense, 1 sparse) ‖ unused (3) ‖ cached count (8, little-endian) ‖ registers
 //! ```
 //!
-//! The cached count is stale if its highest bit is set. An element's hash picks
-//! one of 2^14 registers and a rank from 1 to 51; the register keeps the highest
-//! rank it saw. How registers stand in bytes: [`dense`], [`sparse`]; how the
-//! count follows from them: [`estimate`].
+//! The cached count is stale if its highest bit is set. An element's hash selects one of
+//! 2^14 registers and a rank from 1 to 51; the register keeps the highest rank.
+//! [`dense`] and [`sparse`] are the two encodings of the registers; [`estimate`]
+//! computes the count.
 //!
-//! Any client can write any bytes into a string. So nothing here trusts a
-//! length or an index in a value: what does not add up is [`HllError::Corrupt`].
+//! Any client can write any bytes into a string. So no length or index in a value is
+//! trusted; invalid ones lead to [`HllError::Corrupt`].
 
 pub mod dense;
 pub mod estimate;
@@ -31,7 +31,7 @@ pub const REGISTERS: usize = 1 << INDEX_BITS;
 
 const INDEX_BITS: u32 = 14;
 
-/// The highest rank that a hash can have: one more than the bits that the index leaves.
+/// The highest rank of a hash: the bits that the index leaves, plus one.
 const RANK_MAX: u8 = 64 - INDEX_BITS as u8 + 1;
 
 /// Bytes before the registers.
@@ -40,22 +40,22 @@ pub const HEADER_LEN: usize = 16;
 const MAGIC: &[u8] = b"HYLL";
 const ENCODING_AT: usize = 4;
 const COUNT_AT: usize = 8;
-/// In the last byte of the cached count.
+/// The flag in the last byte of the cached count.
 const STALE: u8 = 0x80;
 
 /// The rank that each register holds, one byte each.
 pub type Ranks = [u8; REGISTERS];
 
-/// Why a HyperLogLog cannot be worked on.
+/// Why an operation on a HyperLogLog failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HllError {
     /// A string, but no HyperLogLog.
     #[error("not a HyperLogLog")]
     NotHll,
-    /// Its registers do not add up.
+    /// The registers are invalid.
     #[error("corrupt HyperLogLog")]
     Corrupt,
-    /// The key or the storage would not.
+    /// The key has another type, or storage failed.
     #[error(transparent)]
     Op(#[from] OpError),
 }
@@ -69,16 +69,16 @@ impl From<StorageError> for HllError {
 /// The result of an operation on a HyperLogLog.
 pub type HllResult<T> = Result<T, HllError>;
 
-/// How the registers stand in bytes.
+/// The encoding of the registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     /// All of them, six bits each.
     Dense,
-    /// Runs of equal ones.
+    /// Runs of equal registers.
     Sparse,
 }
 
-/// A value that begins like a HyperLogLog. `B` is `&[u8]` or `Vec<u8>`.
+/// A value with a valid header. `B` is `&[u8]` or `Vec<u8>`.
 #[derive(Debug, Clone)]
 pub struct Hll<B> {
     encoding: Encoding,
@@ -87,7 +87,7 @@ pub struct Hll<B> {
 }
 
 impl<B: AsRef<[u8]>> Hll<B> {
-    /// Looks at the header of a value.
+    /// Checks the header of a value.
     ///
     /// # Errors
     /// [`HllError::NotHll`].
@@ -104,7 +104,7 @@ impl<B: AsRef<[u8]>> Hll<B> {
         Ok(Hll { encoding, bytes })
     }
 
-    /// How its registers stand in bytes.
+    /// The encoding of the registers.
     pub fn encoding(&self) -> Encoding {
         self.encoding
     }
@@ -114,8 +114,8 @@ impl<B: AsRef<[u8]>> Hll<B> {
         &self.bytes.as_ref()[HEADER_LEN..]
     }
 
-    /// How many different elements were added, about: from the cache if it is
-    /// not stale, else from the registers.
+    /// The estimated number of different elements: the cached count if it is valid,
+    /// otherwise computed.
     pub fn count(&self) -> HllResult<u64> {
         let mut cached = [0; 8];
         cached.copy_from_slice(&self.bytes.as_ref()[COUNT_AT..HEADER_LEN]);
@@ -125,7 +125,7 @@ impl<B: AsRef<[u8]>> Hll<B> {
         self.estimate()
     }
 
-    /// The count that the registers give.
+    /// The count computed from the registers.
     pub fn estimate(&self) -> HllResult<u64> {
         let histogram = match self.encoding {
             Encoding::Dense => dense::histogram(self.body()),
@@ -140,7 +140,7 @@ impl<B: AsRef<[u8]>> Hll<B> {
         Ok(histogram.estimate())
     }
 
-    /// Raises every rank to the one that this HyperLogLog has for it.
+    /// Raises each of `ranks` to this HyperLogLog's rank, if that is higher.
     pub fn raise(&self, ranks: &mut Ranks) -> HllResult<()> {
         match self.encoding {
             Encoding::Dense => dense::for_each(self.body(), |index, rank| {
@@ -151,7 +151,8 @@ impl<B: AsRef<[u8]>> Hll<B> {
             Encoding::Sparse => {
                 let mut index = 0;
                 sparse::for_each_run(self.body(), |run| {
-                    // The run ends within the registers.
+                    // [`sparse::for_each_run`] checks that the run ends within the
+                    // registers.
                     for highest in &mut ranks[index..index + run.len] {
                         *highest = run.rank.max(*highest);
                     }
@@ -164,7 +165,7 @@ impl<B: AsRef<[u8]>> Hll<B> {
 }
 
 impl Hll<Vec<u8>> {
-    /// A HyperLogLog to which nothing was added.
+    /// An empty HyperLogLog.
     pub fn new() -> Self {
         let mut bytes = MAGIC.to_vec();
         bytes.resize(HEADER_LEN, 0);
@@ -181,14 +182,14 @@ impl Hll<Vec<u8>> {
         self.bytes
     }
 
-    /// Adds an element; says whether a register changed. A sparse one stays
-    /// sparse up to `sparse_max` bytes.
+    /// Adds an element; returns whether a register changed. The sparse encoding is kept
+    /// up to `sparse_max` bytes.
     pub fn add(&mut self, element: &[u8], sparse_max: usize) -> HllResult<bool> {
         let (index, rank) = place(element);
         self.set(index, rank, sparse_max)
     }
 
-    /// Raises one register to `rank` if it is lower; says whether it was.
+    /// Raises one register to `rank` if it is lower; returns whether it was.
     fn set(&mut self, index: usize, rank: u8, sparse_max: usize) -> HllResult<bool> {
         if self.encoding == Encoding::Sparse {
             let room = sparse_max.saturating_sub(self.bytes.len());
@@ -234,8 +235,8 @@ impl Default for Hll<Vec<u8>> {
     }
 }
 
-/// The register that an element belongs to, and its rank: how many zeros its
-/// hash ends with above the bits of the index, plus one.
+/// The register of an element, and its rank: the number of trailing zeros of the hash
+/// above the bits of the index, plus one.
 fn place(element: &[u8]) -> (usize, u8) {
     let hash = murmur64a(element, 0xadc8_3b19);
     let index = hash as usize & (REGISTERS - 1);

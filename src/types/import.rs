@@ -1,12 +1,13 @@
-//! An RDB file loaded into an empty database.
+//! Loads an RDB file into an empty database.
 //!
-//! Keys go in with many to a commit; a collection larger than that with many
-//! commits to it (see [`Building::park`]). Nothing is logged: who loads a file
-//! begins a new history, see [`crate::storage::engine::Engine::end_load`].
+//! Many keys share a commit; a collection larger than that takes several commits (see
+//! [`Building::park`]). Nothing is written to the binlog: the loaded data begin a new
+//! history, see [`crate::storage::engine::Engine::end_load`].
 
 use super::OpError;
 use super::RestoreError;
 use super::restore::Building;
+use crate::base::time::UnixMs;
 use crate::encoding::system;
 use crate::rdb::decode::kind_of;
 use crate::rdb::file::{Entry, FileReader, Head};
@@ -14,16 +15,16 @@ use crate::rdb::{self, Element, FieldTimes};
 use crate::storage::{DbIndex, StorageError, Txn};
 use std::io::BufRead;
 
-/// Bytes that wait for a commit at the most, one element not counted.
+/// Most pending bytes before a commit, not counting one element.
 const SLICE_BYTES: usize = 8 << 20;
 
-/// Longest key that an error shows.
+/// Most bytes of a key in an error.
 const SHOWN_BYTES: usize = 100;
 
 /// Why a file cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// The file is not what it should be.
+    /// The file is invalid.
     #[error("byte {at}: {error}")]
     File {
         /// Where.
@@ -31,14 +32,14 @@ pub enum ImportError {
         /// Why.
         error: rdb::Error,
     },
-    /// A key's value is not what it should be.
+    /// The value of a key is invalid.
     #[error("key {key:?} in DB {db}, before byte {at}: {error}")]
     Key {
         /// The key, shortened.
         key: String,
         /// The DB.
         db: u16,
-        /// Where the reader is.
+        /// Position of the reader.
         at: u64,
         /// Why.
         error: rdb::Error,
@@ -48,21 +49,21 @@ pub enum ImportError {
     Databases {
         /// The DB.
         db: u64,
-        /// How many there are here.
+        /// `databases` of this server.
         databases: u16,
     },
-    /// A library of functions does not load.
+    /// A function library does not load.
     #[error("a library of functions, before byte {at}: {error}")]
     Library {
-        /// Where the reader is.
+        /// Position of the reader.
         at: u64,
         /// Why.
         error: String,
     },
-    /// It was to end before.
+    /// The caller cancelled the load.
     #[error("the load was cancelled")]
     Cancelled,
-    /// The database cannot take it.
+    /// Storing the data failed.
     #[error(transparent)]
     Op(#[from] OpError),
 }
@@ -73,30 +74,30 @@ impl From<StorageError> for ImportError {
     }
 }
 
-/// What was loaded so far.
+/// What has been loaded so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// Keys.
     pub keys: u64,
     /// Elements of all keys.
     pub elements: u64,
-    /// Keys left out because their time is over.
+    /// Keys left out because they have expired.
     pub expired: u64,
-    /// Keys left out because they hold nothing.
+    /// Keys left out because they have no elements.
     pub empty: u64,
-    /// Fields of hashes with times of their own, which were not kept.
+    /// Hash fields with an expiry of their own, which was dropped.
     pub field_times: FieldTimes,
-    /// Libraries of functions.
+    /// Function libraries.
     pub functions: u64,
-    /// What modules keep besides keys, left out.
+    /// Data of modules besides keys, left out.
     pub modules: u64,
     /// Bytes read.
     pub bytes: u64,
 }
 
 impl Loaded {
-    /// What is not as it was in the file, in words. A server that `follows` keeps what is
-    /// past its time until its master deletes it.
+    /// Descriptions of the differences from the file. With `follows`, for a replica,
+    /// which keeps expired fields until its master deletes them.
     pub fn losses(&self, follows: bool) -> impl Iterator<Item = String> {
         let counts = [
             (self.expired, "keys whose time is over were left out"),
@@ -107,40 +108,40 @@ impl Loaded {
         let times = Some(self.field_times).filter(|times| *times != FieldTimes::default());
         counted
             .map(|(count, what)| format!("{count} {what}"))
-            .chain(times.map(move |times| times.told(follows)))
+            .chain(times.map(move |times| times.describe(follows)))
     }
 }
 
-/// What the one who loads a file has to do with it.
+/// The caller's side of a load.
 pub trait Load {
-    /// Told how far the load is, after each commit.
+    /// Called with the progress after each commit.
     fn report(&mut self, loaded: &Loaded);
 
-    /// Whether it is to end, although there is more; asked after each key and commit.
+    /// Whether to cancel the load; asked after each key and commit.
     fn is_cancelled(&self) -> bool {
         false
     }
 
-    /// Told what the file's writer says of itself.
+    /// Called with each aux field.
     fn aux(&mut self, _name: &[u8], _text: &[u8]) {}
 
-    /// Reads the text of a library of functions and gives it its name.
+    /// Loads a function library and returns its name.
     ///
     /// # Errors
-    /// Why it cannot be taken.
+    /// Why the library cannot be loaded.
     fn add_library(&mut self, code: &[u8]) -> Result<Vec<u8>, String>;
 }
 
 /// Loads a file.
 ///
 /// # Errors
-/// The file is corrupt, or names what this build does not have. What was
-/// committed until then stays.
+/// The file is corrupt, or contains something that is not supported. Keys that were
+/// committed before remain.
 pub fn import<R: BufRead>(
     txn: &mut Txn,
     source: R,
     max_string: u64,
-    now_ms: u64,
+    now_ms: UnixMs,
     load: &mut impl Load,
 ) -> Result<Loaded, ImportError> {
     let file = FileReader::open(source, max_string);
@@ -159,7 +160,7 @@ pub fn import<R: BufRead>(
 struct Import<'i, R> {
     file: FileReader<R>,
     txn: &'i mut Txn,
-    now_ms: u64,
+    now_ms: UnixMs,
     db: DbIndex,
     loaded: Loaded,
     load: &'i mut dyn Load,
@@ -240,8 +241,8 @@ impl<R: BufRead> Import<'_, R> {
 
     fn load_value(&mut self, key: &[u8], head: Head) -> Result<(), RestoreError> {
         let kind = kind_of(head.kind)?;
-        // A replica keeps what its master has not deleted.
-        if head.expire_ms != 0 && head.expire_ms <= self.txn.expiry_now_ms() {
+        // A replica keeps expired keys until its master deletes them.
+        if head.expire_ms.is_some() && head.expire_ms <= self.txn.expiry_now_ms() {
             self.file
                 .value(head.kind, |_: Element<'_>| Ok::<(), RestoreError>(()))?;
             self.loaded.expired += 1;
@@ -290,8 +291,9 @@ impl<R: BufRead> Import<'_, R> {
     }
 }
 
-/// Begins a slice. Nobody else is there, so there is nothing to lock.
-fn begin(txn: &mut Txn, now_ms: u64) -> Result<(), StorageError> {
+/// Begins a commit's transaction. Nothing else accesses the database, so no locks are
+/// needed.
+fn begin(txn: &mut Txn, now_ms: UnixMs) -> Result<(), StorageError> {
     txn.begin(now_ms)?;
     txn.start_command();
     Ok(())

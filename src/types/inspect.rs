@@ -1,6 +1,5 @@
-//! Values of any type looked at from outside: their size, and digests by which
-//! two data sets can be compared. A digest depends on what clients can see
-//! alone, not on how or in which order a value is kept.
+//! Size of values of any type, and digests to compare two data sets. A digest depends on
+//! what clients can see, not on the encoding or the order of storage.
 
 use super::OpResult;
 use super::definition::{Hash, mix, sha1};
@@ -8,15 +7,15 @@ use super::table::definition;
 use crate::encoding::{MetaView, keys, tag};
 use crate::storage::{DbIndex, Direction, KeyMeta, View};
 
-/// Bytes of a meta row besides key and body, and of a TTL row besides the key.
+/// Overhead in bytes of a meta row, besides key and body, and of a TTL row, besides the
+/// key.
 const META_OVERHEAD: u64 = 16;
 const TTL_OVERHEAD: u64 = 10;
-/// Keys looked at between two reads of the key range.
+/// Keys in one read of the key range.
 const SLICE_KEYS: usize = 512;
 
-/// About how many bytes a key and its value take before compression. Of a value
-/// in rows, `samples` entries are looked at (0: all), the others are taken to be
-/// like them.
+/// Approximate bytes of a key and its value before compression. For a value in rows,
+/// extrapolated from `samples` elements (0: all).
 pub fn stored_bytes(
     view: &mut View,
     db: DbIndex,
@@ -26,7 +25,7 @@ pub fn stored_bytes(
 ) -> OpResult<u64> {
     let key_bytes = key.len() as u64;
     let mut bytes = META_OVERHEAD + key_bytes + found.body.len() as u64;
-    if found.meta.expire_ms != 0 {
+    if found.meta.expire_ms.is_some() {
         bytes += TTL_OVERHEAD + key_bytes;
     }
     if found.meta.rows {
@@ -35,14 +34,14 @@ pub fn stored_bytes(
     Ok(bytes)
 }
 
-/// The digest of a key's value; zeros if there is no such key.
+/// The digest of a key's value; zeros for a missing key.
 pub fn value_digest(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Hash> {
     let Some(found) = view.lookup(db, key)? else {
         return Ok(Hash::default());
     };
     let kind = found.meta.kind;
     let sum = definition(kind).digest(view, db, &found)?;
-    let expires: &[u8] = if found.meta.expire_ms != 0 {
+    let expires: &[u8] = if found.meta.expire_ms.is_some() {
         b"expires"
     } else {
         b""
@@ -50,7 +49,7 @@ pub fn value_digest(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Hash> 
     Ok(sha1(&[kind.name().as_bytes(), &sum, expires]))
 }
 
-/// The digest of all keys of a DB; zeros if it is empty.
+/// The digest of all keys of a DB; zeros for an empty DB.
 pub fn db_digest(view: &mut View, db: DbIndex) -> OpResult<Hash> {
     let mut sum = Hash::default();
     let mut from = keys::meta(b"");
@@ -68,7 +67,7 @@ pub fn db_digest(view: &mut View, db: DbIndex) -> OpResult<Hash> {
     }
 }
 
-/// The next keys from a row on; those whose time is over are left out.
+/// The next keys from a row on, without expired ones.
 fn keys_from(view: &mut View, db: DbIndex, from: &[u8]) -> OpResult<Vec<Vec<u8>>> {
     let now_ms = view.expiry_now_ms();
     let mut scan = view.scan(db, from, &[tag::META + 1], Direction::Forward)?;

@@ -1,9 +1,9 @@
-//! Operations on keys whatever their type: walking over them, picking one at
-//! random, renaming, and copying or moving a value with its element rows.
+//! Operations on keys of any type: walking over them, renaming, and copying or moving a
+//! value with its element rows.
 //!
-//! A value in rows is copied under a new id: only the id in front of the meta
-//! row's body and in the rows' keys differs between the copy and the original,
-//! so nothing here knows what the rest of them says.
+//! A value in rows is copied under a new collection id. Only the id, which begins the
+//! body of the meta row and is part of the rows' keys, differs between copy and
+//! original, so the format of the rest does not matter here.
 
 use super::OpResult;
 use crate::encoding::meta::MetaView;
@@ -14,27 +14,27 @@ use crate::storage::txn::events::Class;
 use crate::storage::txn::scan::Crossing;
 use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
 
-/// Bytes of element rows that a copy holds at a time beside the transaction.
+/// Most bytes of element rows that a copy buffers outside the transaction.
 const COPY_SLICE_BYTES: usize = 4 << 20;
 
-/// Tombstones of deleted keys that one step of a bounded walk passes.
+/// Tombstones that one step of a bounded walk passes.
 const STEP_TOMBSTONES: u64 = 4096;
 
-/// Tombstones that a part of a walk has behind it at the least when it ends early.
+/// Fewest tombstones that a part of a walk passes before it ends early.
 const PART_TOMBSTONES: u64 = 1024;
 
-/// How far one part of a walk goes.
+/// Limits of one part of a walk.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Keys to look at.
+    /// Keys left to visit.
     pub rows: u64,
-    /// Tombstones of deleted keys to pass; below 0 is by how many it passed more.
+    /// Tombstones left to pass; negative by how many too many were passed.
     pub tombstones: i64,
 }
 
-/// Walks over the keys of `db` that begin with `prefix`, from `start` on if that
-/// is given, in lexicographic order, and calls `each` with those that live. With
-/// bounds, which it uses up, returns where to go on if there may be more.
+/// Walks over the keys of `db` that begin with `prefix`, from `start` on if given, in
+/// lexicographic order, and calls `each` with those that have not expired. With
+/// `bounds`, which are reduced, returns where to continue if there may be more.
 pub fn walk(
     view: &mut View,
     db: DbIndex,
@@ -60,7 +60,8 @@ pub fn walk(
         }
         return Ok(None);
     };
-    // Whatever the bounds, a part of a walk gets somewhere: over so many tombstones.
+    // Each part makes progress, whatever the bounds: it passes at least so many
+    // tombstones.
     let mut behind = 0;
     let mut crossing: Option<Crossing> = None;
     while from < to {
@@ -113,9 +114,9 @@ pub fn walk(
     Ok(None)
 }
 
-/// Moves the value of `from`, with its expiry, to the key `to`, whatever that
-/// held. Both keys differ and `found` is what `from` holds. One meta row moves;
-/// the element rows stay where they are (I6).
+/// Moves the value of `from`, with its expiry, to the key `to`, and replaces the value
+/// there. The keys differ, and `found` is the value of `from`. One meta row moves; the
+/// element rows stay where they are (I6).
 pub fn rename(txn: &mut Txn, db: DbIndex, from: &[u8], found: &KeyMeta, to: &[u8]) -> OpResult<()> {
     let old = txn.lookup(db, to)?;
     txn.vacate_key(db, from, found, true)?;
@@ -137,8 +138,8 @@ pub struct Place<'a> {
     pub key: &'a [u8],
 }
 
-/// Writes a copy of the value `found`, which stands in `from_db`, with its
-/// expiry to another place; `old` is what stands there now.
+/// Writes a copy of the value `found` of `from_db`, with its expiry, to `to`; `old` is
+/// the current value there.
 pub fn copy(
     txn: &mut Txn,
     from_db: DbIndex,
@@ -154,8 +155,8 @@ pub fn copy(
     Ok(())
 }
 
-/// Moves a key to another DB, where nothing has its name. DBs are apart from
-/// each other on disk: this copies the element rows.
+/// Moves a key to another DB, where the key does not exist. Each DB has its own column
+/// family, so the element rows are copied.
 pub fn move_to_db(txn: &mut Txn, from: Place<'_>, found: &KeyMeta, to_db: DbIndex) -> OpResult<()> {
     let Place { db, key } = from;
     copy(txn, db, found, Place { db: to_db, key }, None)?;
@@ -165,8 +166,8 @@ pub fn move_to_db(txn: &mut Txn, from: Place<'_>, found: &KeyMeta, to_db: DbInde
     Ok(())
 }
 
-/// Copies a value's element rows under a new id; returns the body of the copy's
-/// meta row.
+/// Copies a value's element rows under a new id; returns the body of the copy's meta
+/// row.
 fn copy_rows(txn: &mut Txn, from_db: DbIndex, found: &KeyMeta, to_db: DbIndex) -> OpResult<Value> {
     let mut body = found.body.clone();
     if !found.meta.rows {
@@ -205,7 +206,8 @@ fn copy_rows(txn: &mut Txn, from_db: DbIndex, found: &KeyMeta, to_db: DbIndex) -
             txn.forget_reads();
             copied += bytes;
             if early.is_none() && copied >= txn.engine().config.ahead_bytes {
-                // The pending batch need not hold what may be large.
+                // A large copy is written before the commit, so that the pending batch
+                // stays small.
                 early = txn.begin_early(to_db, kind, new_id, kind.stated_rows(&found.body)?)?;
             }
         }
@@ -219,7 +221,7 @@ fn copy_rows(txn: &mut Txn, from_db: DbIndex, found: &KeyMeta, to_db: DbIndex) -
     Ok(body)
 }
 
-/// The head of a key that lives.
+/// The head of a key that exists and has not expired.
 pub fn head(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Option<Meta>> {
     Ok(view.peek(db, key, |found| found.meta)?)
 }
@@ -229,8 +231,8 @@ mod tests {
     use super::*;
     use crate::types::testing::Deleted;
 
-    /// Steps are counted, not time: no part of a walk passes many more tombstones
-    /// than it may, and all parts together find each key once.
+    /// Counts steps, not time: no part of a walk passes many more tombstones than
+    /// allowed, and all parts together find each key once.
     #[test]
     fn a_bounded_walk_gets_over_tombstones_in_parts() {
         const DEAD: usize = 40_000;
@@ -250,7 +252,8 @@ mod tests {
                     Some(&mut bounds),
                     |key, _| found.push(key.to_vec()),
                 );
-                // One step too many, and those of a crossing until it gets somewhere.
+                // One step too many, and the steps of a crossing until it makes
+                // progress.
                 assert!(
                     bounds.tombstones > -8 * STEP_TOMBSTONES as i64,
                     "{bounds:?}"

@@ -5,14 +5,13 @@
 //! rows    06 ‖ id ‖ index → item, for all indices in head..tail of the meta row
 //! ```
 //!
-//! A small list is packed; one that outgrows the bounds of the configuration
-//! moves to rows and stays there. In rows, a push or a pop touches the rows of
-//! its items and the meta row, whatever the length; inserting and removing in
-//! the middle moves the smaller side.
+//! A small list is packed; one that exceeds the configured bounds moves to rows and
+//! stays there. In rows, a push or a pop writes the rows of its items and the meta row,
+//! whatever the length; inserting and removing in the middle moves the smaller side.
 //!
 //! All changes made through one [`List`] are one write of the meta row, in
-//! [`List::save`]; a list that is empty by then is no more. Only one `List` of
-//! a key may be in use at a time. Positions are counted from the head.
+//! [`List::save`]; a list that is empty then is deleted. Only one `List` of a key may be
+//! in use at a time. Positions count from the head.
 
 pub(super) mod definition;
 mod packed;
@@ -23,6 +22,7 @@ mod tests;
 use self::packed::Packed;
 use self::rows::Rows;
 use super::{OpError, OpResult};
+use crate::base::time::UnixMs;
 use crate::encoding::meta::ListSpan;
 use crate::encoding::{CollectionId, Meta, ValueType};
 use crate::storage::Direction;
@@ -57,20 +57,20 @@ impl End {
     }
 }
 
-/// Called with position and bytes of one item after the other, until it breaks off.
+/// Called with position and bytes of each item, until it breaks.
 pub trait Visit: FnMut(u64, &[u8]) -> ControlFlow<()> {}
 
 impl<F: FnMut(u64, &[u8]) -> ControlFlow<()>> Visit for F {}
 
-/// A list under work. See the module.
+/// A list that is being read or changed. See the module.
 #[derive(Debug)]
 #[must_use = "changes are lost unless the list is saved"]
 pub struct List<'k> {
     db: DbIndex,
     key: &'k [u8],
-    /// What the key was before; without the body of a packed list.
+    /// The key as it was before; without the body of a packed list.
     old: Option<KeyMeta>,
-    /// Whether `old` is another value, which this one replaces.
+    /// Whether `old` is another value, which this list replaces.
     replaces: bool,
     form: Form,
 }
@@ -109,7 +109,7 @@ impl<'k> List<'k> {
         }))
     }
 
-    /// The list under a key, an empty one if there is none.
+    /// The list under a key, or an empty one.
     pub fn load_or_new(view: &mut View, db: DbIndex, key: &'k [u8]) -> OpResult<List<'k>> {
         let found = List::load(view, db, key)?;
         Ok(found.unwrap_or(List {
@@ -121,8 +121,8 @@ impl<'k> List<'k> {
         }))
     }
 
-    /// An empty list that takes the place of whatever the key holds, its expiry
-    /// included. Saved empty, it removes the key.
+    /// An empty list that replaces the value of the key, with its expiry. If it is empty
+    /// when saved, the key is deleted.
     pub fn replacing(view: &mut View, db: DbIndex, key: &'k [u8]) -> OpResult<List<'k>> {
         let old = view.lookup(db, key)?;
         let changed = old.is_some();
@@ -138,7 +138,7 @@ impl<'k> List<'k> {
         })
     }
 
-    /// How many items there are.
+    /// The number of items.
     pub fn len(&self) -> u64 {
         match &self.form {
             Form::Packed(packed) => packed.len,
@@ -146,12 +146,12 @@ impl<'k> List<'k> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Under which the rows stand, if there are any.
+    /// The collection id of the rows, if the items stand in rows.
     pub fn collection(&self) -> Option<CollectionId> {
         match &self.form {
             Form::Packed(_) => None,
@@ -159,13 +159,13 @@ impl<'k> List<'k> {
         }
     }
 
-    /// Whether the items stand in the meta row.
+    /// Whether the items are packed into the meta row.
     pub fn is_packed(&self) -> bool {
         matches!(self.form, Form::Packed(_))
     }
 
-    /// The position that an index means, which counts from the tail if it is
-    /// negative; `None` outside the list.
+    /// The position of an index; a negative index counts from the tail. `None` outside
+    /// the list.
     pub fn position(&self, index: i64) -> Option<u64> {
         let len = self.len();
         let position = match index {
@@ -175,8 +175,8 @@ impl<'k> List<'k> {
         (position < len).then_some(position)
     }
 
-    /// The positions from index `start` to index `stop`, both included; either
-    /// may count from the tail and lie outside the list.
+    /// The positions from index `start` to index `stop`, both inclusive; negative ones
+    /// count from the tail, and both are clamped to the list.
     pub fn positions(&self, start: i64, stop: i64) -> Range<u64> {
         let len = self.len();
         let clamp = |index: i64| match index {
@@ -192,8 +192,8 @@ impl<'k> List<'k> {
         start..end.max(start)
     }
 
-    /// Calls `each` with position and bytes of the items in `range`, in the
-    /// given order, until it breaks off.
+    /// Calls `each` with position and bytes of the items in `range`, in the given order,
+    /// until it breaks.
     pub fn visit(
         &self,
         view: &mut View,
@@ -220,8 +220,7 @@ impl<'k> List<'k> {
         })
     }
 
-    /// Pushes items at an end, one after the other: so the last of them is
-    /// outermost.
+    /// Pushes items at an end, one after the other: the last one becomes outermost.
     pub fn push(&mut self, txn: &mut Txn, end: End, items: &[&[u8]]) -> OpResult<()> {
         if items.is_empty() {
             return Ok(());
@@ -277,7 +276,7 @@ impl<'k> List<'k> {
         Ok(())
     }
 
-    /// Replaces the item at a position that [`List::position`] gave.
+    /// Replaces the item at a position from [`List::position`].
     pub fn set(&mut self, txn: &mut Txn, at: u64, item: &[u8]) -> OpResult<()> {
         match &mut self.form {
             Form::Packed(packed) => Ok(packed.replace(at..at.saturating_add(1), item)?),
@@ -285,8 +284,8 @@ impl<'k> List<'k> {
         }
     }
 
-    /// Inserts an item next to the first one that equals `pivot`, on the side
-    /// of `side`. Says whether there is such a pivot.
+    /// Inserts an item next to the first one that equals `pivot`, on the side of `side`.
+    /// Returns whether the pivot exists.
     pub fn insert(
         &mut self,
         txn: &mut Txn,
@@ -314,8 +313,8 @@ impl<'k> List<'k> {
         Ok(true)
     }
 
-    /// Removes up to `limit` items that equal `item`, those nearest to the end
-    /// `from` first. Returns how many there were.
+    /// Removes up to `limit` items that equal `item`, beginning at the end `from`.
+    /// Returns the number removed.
     pub fn remove(&mut self, txn: &mut Txn, from: End, limit: u64, item: &[u8]) -> OpResult<u64> {
         let order = match from {
             End::Head => Direction::Forward,
@@ -346,7 +345,7 @@ impl<'k> List<'k> {
         Ok(removed)
     }
 
-    /// Writes what has changed. An empty list goes, and its key with it.
+    /// Writes the changes. An empty list is deleted with its key.
     pub fn save(mut self, txn: &mut Txn) -> OpResult<()> {
         if let Form::Packed(packed) = &self.form {
             if !packed.changed {
@@ -384,14 +383,14 @@ impl<'k> List<'k> {
             txn.replace_key(self.db, self.key, self.old.as_ref(), meta, body)?;
         } else {
             let old = self.old.as_ref().map(|old| &old.meta);
-            meta.expire_ms = old.map_or(0, |old| old.expire_ms);
+            meta.expire_ms = old.map_or(UnixMs::NONE, |old| old.expire_ms);
             txn.put_key(self.db, self.key, old, meta, body)?;
         }
         Ok(())
     }
 
-    /// Removes the key of a list that has become empty. Many rows are left to
-    /// the reclaim queue, few are deleted here.
+    /// Deletes the key of an empty list. Many rows are left to the reclaim queue, few
+    /// are deleted here.
     fn vanish(mut self, txn: &mut Txn) -> OpResult<()> {
         let Some(old) = &self.old else {
             return match &mut self.form {
@@ -417,7 +416,7 @@ impl<'k> List<'k> {
     }
 }
 
-/// Removes and returns one item from an end, if there is a list.
+/// Removes and returns one item from an end; `None` for a missing key.
 pub fn pop_one(txn: &mut Txn, db: DbIndex, key: &[u8], end: End) -> OpResult<Option<Vec<u8>>> {
     let Some(mut list) = List::load(txn, db, key)? else {
         return Ok(None);
@@ -428,8 +427,8 @@ pub fn pop_one(txn: &mut Txn, db: DbIndex, key: &[u8], end: End) -> OpResult<Opt
     Ok(popped)
 }
 
-/// Moves one item from an end of a list to an end of another, or of the same.
-/// Returns it; `None` if there is no list to take it from.
+/// Moves one item from an end of a list to an end of another, or of the same list.
+/// Returns the item; `None` if the source does not exist.
 pub fn move_one(
     txn: &mut Txn,
     db: DbIndex,
@@ -458,7 +457,7 @@ pub fn move_one(
     Ok(Some(moved))
 }
 
-/// Copies of all items, head first; none if there is no list.
+/// Copies of all items, head first; empty for a missing key.
 pub fn items(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Vec<Vec<u8>>> {
     let mut all = Vec::new();
     if let Some(list) = List::load(view, db, key)? {

@@ -1,27 +1,26 @@
-//! The map from a member to a value that hashes and sets are (a set's values
-//! are empty).
+//! Hashes and sets as a map from members to values (a set's values are empty).
 //!
-//! Small ones stand packed in their meta row, in the order of insertion; larger
-//! ones in rows of their own ([`super::hashed`]), in hash order. Which form a
-//! key has is known here only. A change that would make a packed map too large
-//! turns it into rows.
+//! Small maps are packed into their meta row, in the order of insertion; larger ones
+//! have rows of their own ([`super::hashed`]), in hash order. Only this module knows the
+//! form of a key. A change that would make a packed map too large moves it to rows.
 //!
-//! Deleted rows leave tombstones that every walk and every random sample must pass
-//! until compaction has removed them, so that emptying a large set by SPOP would
-//! get ever slower. A map that has shrunk to a quarter of its peak is therefore
-//! written anew under another id, packed if it is small enough by now; one that
-//! is still large is left to a compaction in the background.
+//! Deleted rows leave tombstones, which every walk and every random sample must pass
+//! until compaction removes them, so emptying a large set with SPOP would become slower
+//! and slower. A map that has shrunk to a quarter of its peak is therefore rewritten
+//! under another id, packed if it is small enough. One that is still large is left to a
+//! background compaction.
 //!
-//! Load or open a key, change it, save it: the meta row is written at the end,
-//! once, and only if something in it changed. The count is that of the members
-//! whatever repeats in the arguments, because each change asks first.
+//! Load or open a key, change it, save it: the meta row is written once at the end, and
+//! only if it changed. The count is exact even if arguments repeat, since each change
+//! looks the member up first.
 //!
-//! A packed set whose members are all integers answers in numeric order.
+//! A packed set of integers is returned in numeric order.
 
 pub(super) mod definition;
 use super::hashed::{Chunk, HashedRows, Walk, select};
 use super::{OpResult, lookup};
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::encoding::meta::{Counted, Grown};
 use crate::encoding::packed::{self, len_prefix};
 use crate::encoding::{CollectionId, Corrupt, Meta, ValueType};
@@ -30,21 +29,21 @@ use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
 use smallvec::SmallVec;
 use std::ops::{ControlFlow, Range};
 
-/// A map is written anew when it has shrunk to less than one in this many.
+/// A map is rewritten when it has shrunk to less than 1/`SHRUNK` of its peak.
 const SHRUNK: u64 = 4;
 
-/// Only maps of up to this many members are written anew, inline.
+/// Most members of a map that is rewritten by the command itself.
 const REWRITE_MEMBERS: u64 = 16384;
 
-/// Only maps of up to this many bytes are written anew.
+/// Most bytes of a map that is rewritten.
 const REWRITE_BYTES: usize = 1 << 20;
 
-/// A hash or a set under work.
+/// A hash or a set that is being read or changed.
 #[derive(Debug)]
 pub struct Members {
     db: DbIndex,
     kind: ValueType,
-    /// The head of the meta row as it was found.
+    /// The head of the meta row as it was loaded.
     old: Option<Meta>,
     form: Form,
     /// Whether the meta row must be written.
@@ -60,9 +59,10 @@ enum Form {
     Rows {
         rows: HashedRows,
         len: u64,
-        /// The highest `len` under this id that was ever saved.
+        /// The highest saved `len` under this id.
         peak: u64,
-        /// The collection was made in this turn: all its rows are pending.
+        /// Whether the collection was created in this turn, so that all its rows are
+        /// pending.
         fresh: bool,
     },
 }
@@ -72,14 +72,14 @@ enum Form {
 struct Entry<'a> {
     member: &'a [u8],
     value: &'a [u8],
-    /// Where it stands in the body, lengths included.
+    /// Its bytes in the body, including lengths.
     range: Range<usize>,
-    /// Where the value stands, its length included.
+    /// Where the length of the value begins.
     value_at: usize,
 }
 
 impl Members {
-    /// An empty hash or set that is no key yet.
+    /// An empty hash or set without a key.
     pub fn empty(db: DbIndex, kind: ValueType) -> Members {
         let (body, len) = (Value::new(), 0);
         Members {
@@ -109,7 +109,7 @@ impl Members {
         Ok(found.unwrap_or_else(|| Members::empty(db, kind)))
     }
 
-    /// What a look-up found; it must be a hash or a set.
+    /// The value of a looked-up key, which must be a hash or a set.
     pub fn from_meta(db: DbIndex, found: KeyMeta) -> OpResult<Members> {
         let kind = found.meta.kind;
         let form = if found.meta.rows {
@@ -143,7 +143,7 @@ impl Members {
         })
     }
 
-    /// How many members there are.
+    /// The number of members.
     pub fn len(&self) -> u64 {
         match &self.form {
             Form::Packed { len, .. } => *len as u64,
@@ -151,12 +151,12 @@ impl Members {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no members.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Under which the rows stand, if there are any.
+    /// The collection id of the rows, if the members stand in rows.
     pub fn collection(&self) -> Option<CollectionId> {
         match &self.form {
             Form::Packed { .. } => None,
@@ -183,12 +183,12 @@ impl Members {
         }
     }
 
-    /// Whether a member is there.
+    /// Whether a member exists.
     pub fn contains(&self, view: &View, member: &[u8]) -> OpResult<bool> {
         Ok(self.get(view, member)?.is_some())
     }
 
-    /// Sets the value of a member; says whether it is a new one.
+    /// Sets the value of a member; returns whether the member is new.
     pub fn insert(&mut self, txn: &mut Txn, member: &[u8], value: &[u8]) -> OpResult<bool> {
         let has_values = self.kind == ValueType::Hash;
         let Form::Packed { body, .. } = &self.form else {
@@ -237,7 +237,7 @@ impl Members {
         Ok(())
     }
 
-    /// Writes another value over the one that stands at `place` of the body.
+    /// Replaces the value at `place` of the body.
     fn replace(
         &mut self,
         txn: &mut Txn,
@@ -266,7 +266,7 @@ impl Members {
         Ok(())
     }
 
-    /// Removes a member; says whether it was there.
+    /// Removes a member; returns whether it existed.
     pub fn remove(&mut self, txn: &mut Txn, member: &[u8]) -> OpResult<bool> {
         let removed = match &mut self.form {
             Form::Packed { body, len } => {
@@ -306,8 +306,8 @@ impl Members {
         Ok(())
     }
 
-    /// Writes what changed to the key that this was loaded from; an empty map
-    /// is no key any more.
+    /// Writes the changes to the key that this was loaded from; an empty map deletes the
+    /// key.
     pub fn save(mut self, txn: &mut Txn, key: &[u8]) -> OpResult<()> {
         if !self.changed {
             return Ok(());
@@ -323,14 +323,14 @@ impl Members {
         if self.rewrite(txn, key)? {
             return Ok(());
         }
-        let expire_ms = self.old.map_or(0, |meta| meta.expire_ms);
+        let expire_ms = self.old.map_or(UnixMs::NONE, |meta| meta.expire_ms);
         let (meta, body) = self.encode(expire_ms);
         Ok(txn.put_key(self.db, key, self.old.as_ref(), meta, &body)?)
     }
 
-    /// Writes this (made with [`Members::empty`]) to a key in place of whatever
-    /// is there; an empty one only removes that.
-    pub fn save_over(self, txn: &mut Txn, key: &[u8], expire_ms: u64) -> OpResult<()> {
+    /// Writes this map (made with [`Members::empty`]) to a key and replaces its value;
+    /// an empty map only deletes the key.
+    pub fn save_over(self, txn: &mut Txn, key: &[u8], expire_ms: UnixMs) -> OpResult<()> {
         let old = txn.lookup(self.db, key)?;
         match &old {
             Some(old) if self.is_empty() => txn.remove_key(self.db, key, old)?,
@@ -343,7 +343,7 @@ impl Members {
         Ok(())
     }
 
-    fn encode(&self, expire_ms: u64) -> (Meta, SmallVec<[u8; 128]>) {
+    fn encode(&self, expire_ms: UnixMs) -> (Meta, SmallVec<[u8; 128]>) {
         let meta = Meta {
             rows: self.in_rows(),
             expire_ms,
@@ -365,7 +365,7 @@ impl Members {
         (meta, body)
     }
 
-    /// Writes a map anew that has shrunk much; says whether that was done.
+    /// Rewrites a map that has shrunk much; returns whether it was rewritten.
     fn rewrite(&mut self, txn: &mut Txn, key: &[u8]) -> OpResult<bool> {
         let (Form::Rows { len, peak, .. }, Some(meta)) = (&self.form, self.old) else {
             return Ok(false);
@@ -409,8 +409,8 @@ impl Members {
         Ok(true)
     }
 
-    /// Has the tombstones between the rows removed in the background; again after the
-    /// map has shrunk as much once more.
+    /// Requests a background compaction of the rows' range; again after the map has
+    /// shrunk by the same factor once more.
     fn leave_to_compaction(&mut self, txn: &Txn) {
         if let Form::Rows {
             rows, len, peak, ..
@@ -425,10 +425,10 @@ impl Members {
 
 /// Walks and samples.
 impl Members {
-    /// Walks over all [`Members::len`] members and their values until told to stop.
+    /// Walks over all [`Members::len`] members and their values, until `each` breaks.
     ///
     /// # Errors
-    /// There are more or fewer of them.
+    /// There are more or fewer members.
     pub fn for_each(
         &self,
         view: &mut View,
@@ -455,8 +455,8 @@ impl Members {
         Ok(())
     }
 
-    /// Walks from a cursor (0: the beginning) over at least `count` members.
-    /// Returns where to go on, 0 at the end. A packed map goes out as a whole.
+    /// Walks from a cursor (0: the beginning) over at least `count` members. Returns the
+    /// next cursor, 0 at the end. A packed map is returned as a whole.
     pub fn scan(
         &self,
         view: &mut View,
@@ -474,7 +474,7 @@ impl Members {
         Ok(0)
     }
 
-    /// Copies members from `walk` on into `chunk` and moves `walk` on.
+    /// Copies members from `walk` on into `chunk` and advances `walk`.
     pub fn fill(&self, view: &mut View, walk: &mut Walk, chunk: &mut Chunk) -> OpResult<()> {
         if let Form::Rows { rows, .. } = &self.form {
             return rows.fill(view, walk, chunk);
@@ -504,8 +504,8 @@ impl Members {
         }
     }
 
-    /// Calls `each` with `count` different members, all if there are no more.
-    /// Every choice of as many is equally likely; their order means nothing.
+    /// Calls `each` with `count` different members, or all if there are fewer. Every
+    /// subset of that size is equally likely; the order is not random.
     pub fn sample_distinct(
         &self,
         view: &mut View,
@@ -547,7 +547,7 @@ impl Members {
         Ok(())
     }
 
-    /// The members of a packed set by value, if they are all integers.
+    /// The members of a packed set in numeric order, if all are integers.
     #[allow(clippy::type_complexity)]
     fn in_numeric_order<'a>(
         &self,
@@ -620,7 +620,7 @@ fn put_bytes(body: &mut Value, bytes: &[u8]) {
     body.extend_from_slice(bytes);
 }
 
-/// Makes the bytes at `place` be `new` bytes, of any content, and moves what follows.
+/// Resizes the bytes at `place` to `new` bytes of any content, and moves what follows.
 fn resize_gap(body: &mut Value, place: Range<usize>, new: usize) {
     let (old_len, end) = (body.len(), place.start + new);
     let new_len = old_len - place.len() + new;

@@ -1,24 +1,22 @@
 //! Picks a key at random, for RANDOMKEY.
 //!
-//! Keys stand in lexicographic order, and nothing says how many there are
-//! between two of them. So the search narrows a range: it takes a point between
-//! the range's first and last key at random, by the bytes behind what both have
-//! in common, and looks at a window of keys on either side. A side that ends
-//! within its window is known by number, and chosen with the probability that
-//! this number has among the keys of the range; of two sides without a known
-//! end the point's position decides. A few such steps are enough: then one key
-//! of the window is taken.
+//! Keys are stored in lexicographic order, and the number of keys between two of them is
+//! unknown. So the search narrows a range. It picks a random point between the range's
+//! first and last key, by the bytes after their common prefix, and reads a window of
+//! keys on either side. If the range ends within a window, the number of keys on that
+//! side is known, and the side is chosen with its share of the keys in the range. If
+//! neither end is within its window, the position of the point decides. After a few
+//! steps one key of the window is taken.
 //!
-//! Keys that differ in digits or in random bytes come out about evenly; where
-//! many keys crowd in one corner they get less than their share, but no key is
-//! without a chance.
+//! Keys that differ in digits or random bytes are drawn about evenly. Where many keys
+//! share a small part of the range they are drawn less often, but each key can be drawn.
 //!
-//! Deleted keys leave tombstones, and a look gives up where it would pass many of
-//! them: such a side has no known end. Where nearly all there is are tombstones (a
-//! million keys were just deleted) a whole search finds nothing; then a landmark
-//! is taken, a key that lived when somebody last had reason to look
-//! ([`View::landmarks`]), if it still lives. Only when none does are the tombstones
-//! walked over for a key, and what follows it become landmarks.
+//! Deleted keys leave tombstones. Reading a window stops after many of them, and that
+//! end is then unknown. If nearly everything is tombstones (a million keys were just
+//! deleted), a whole search finds nothing. Then a landmark is taken, a key that existed
+//! when landmarks were last recorded ([`View::landmarks`]), if it still exists. Only if
+//! none does, the search walks over the tombstones to the next key, and records the keys
+//! after it as landmarks.
 
 use super::OpResult;
 use crate::encoding::keys;
@@ -26,23 +24,23 @@ use crate::encoding::meta::MetaView;
 use crate::storage::Direction;
 use crate::storage::{DbIndex, View};
 
-/// Keys looked at on either side of a point.
+/// Keys in a window on either side of a point.
 const WINDOW: usize = 16;
-/// Fewer candidates than this among tombstones say little.
+/// With tombstones around, fewer candidates than this are not representative.
 const FEW: usize = 4;
-/// Tombstones of deleted keys that one look passes.
-const LOOK_TOMBSTONES: u64 = 128;
-/// Tombstones that all looks for one key pass, about: some milliseconds' worth.
-const TRACES_MAX: u64 = 8192;
-/// Steps in which both sides were larger than their windows.
+/// Tombstones that reading one window passes.
+const WINDOW_TOMBSTONES: u64 = 128;
+/// Approximate limit of tombstones passed for one key: some milliseconds.
+const TOMBSTONES_MAX: u64 = 8192;
+/// Most steps in which neither end is within its window.
 const BLIND_STEPS: u32 = 8;
-/// Steps at the most.
+/// Most steps.
 const STEPS: u32 = 128;
-/// Searches that may end at a key whose time is over, or at none.
+/// Most searches that end at an expired key, or at none.
 const TRIES: usize = 16;
 /// Landmarks tried.
 const LANDMARKS: usize = 16;
-/// Keys looked at after that for one that lives.
+/// Most keys read by the final walk over tombstones.
 const SWEEP_ROWS: usize = 100_000;
 
 struct Candidate {
@@ -50,10 +48,10 @@ struct Candidate {
     lives: bool,
 }
 
-/// What a look found, nearest first.
-struct Look {
+/// A window, nearest keys first.
+struct Window {
     keys: Vec<Candidate>,
-    /// There are no more in this direction.
+    /// Whether the range ends within the window.
     ended: bool,
 }
 
@@ -70,17 +68,17 @@ struct Search<'a> {
     db: DbIndex,
     /// Tombstones passed.
     passed: u64,
-    /// Looks that gave up.
+    /// Windows that ended at the limit of tombstones.
     gave_up: u32,
 }
 
-/// A key of `db` that lives. `None` if there is none (or, while very many keys
-/// wait for their removal, none was found).
+/// A random key of `db` that has not expired. `None` if there is none, or if none was
+/// found among very many expired keys.
 pub fn random_key(view: &mut View, db: DbIndex) -> OpResult<Option<Vec<u8>>> {
     Ok(counted_random_key(view, db)?.0)
 }
 
-/// The key, and how many tombstones of deleted keys were passed to find it.
+/// The key, and the number of tombstones passed.
 fn counted_random_key(view: &mut View, db: DbIndex) -> OpResult<(Option<Vec<u8>>, u64)> {
     if view.counts(db).keys == 0 {
         return Ok((None, 0));
@@ -99,18 +97,18 @@ fn counted_random_key(view: &mut View, db: DbIndex) -> OpResult<(Option<Vec<u8>>
 impl Search<'_> {
     fn find(&mut self) -> OpResult<Option<Vec<u8>>> {
         let all = self.view.counts(self.db).keys;
-        let first = self.look(b"", None, Direction::Forward, 1)?;
-        let last = self.look(b"", None, Direction::Backward, 1)?;
+        let first = self.read_window(b"", None, Direction::Forward, 1)?;
+        let last = self.read_window(b"", None, Direction::Backward, 1)?;
         if first.ended && first.keys.is_empty() {
             return Ok(None);
         }
-        // Behind tombstones the ends stay unknown: the search starts from further out.
+        // If tombstones hide the ends, the search starts from the whole range.
         let first = first.keys.into_iter().next().map(|found| found.key);
         let last = last.keys.into_iter().next().map(|found| found.key);
         let first = first.unwrap_or_default();
         let last = last.unwrap_or_else(|| vec![0xFF; 16]);
         let mut from = Vec::new();
-        // To take a neighbour of a key whose time is over would favour that neighbour.
+        // Taking a neighbour of an expired key would favour that neighbour.
         for _ in 0..TRIES {
             let span = Span {
                 first: first.clone(),
@@ -126,7 +124,7 @@ impl Search<'_> {
                 let candidate = found.swap_remove(fastrand::usize(..found.len()));
                 if candidate.lives {
                     if self.gave_up > 0 && few {
-                        // A key behind a gap is found too often.
+                        // A key after a gap is drawn too often.
                         self.view.note_landmark(self.db, &candidate.key);
                         let landmark = self.landmark()?;
                         return Ok(Some(landmark.unwrap_or(candidate.key)));
@@ -135,7 +133,7 @@ impl Search<'_> {
                 }
                 from = candidate.key;
             }
-            if self.passed > TRACES_MAX {
+            if self.passed > TOMBSTONES_MAX {
                 break;
             }
         }
@@ -148,16 +146,17 @@ impl Search<'_> {
         self.sweep(&from)
     }
 
-    /// Narrows the span down to some keys, each as good as the others.
+    /// Narrows the span down to a few keys, each as good as the others.
     fn narrow(&mut self, mut span: Span) -> OpResult<Vec<Candidate>> {
         let mut blind = 0;
         let mut window = Vec::new();
         for _ in 0..STEPS {
             let (point, share) = split(&span.first, &span.last);
-            let before = self.look(&span.first, Some(&point), Direction::Backward, WINDOW)?;
+            let before =
+                self.read_window(&span.first, Some(&point), Direction::Backward, WINDOW)?;
             let mut end = span.last.clone();
             end.push(0);
-            let after = self.look(&point, Some(&end), Direction::Forward, WINDOW)?;
+            let after = self.read_window(&point, Some(&end), Direction::Forward, WINDOW)?;
             let known = (before.ended, after.ended);
             let (before, after) = (before.keys, after.keys);
             let left_share = match known {
@@ -171,7 +170,7 @@ impl Search<'_> {
                 (true, true) => true,
                 (true, false) if left => return Ok(before),
                 (false, true) if !left => return Ok(after),
-                _ => blind > BLIND_STEPS || self.passed > TRACES_MAX,
+                _ => blind > BLIND_STEPS || self.passed > TOMBSTONES_MAX,
             };
             match before.first().filter(|_| left) {
                 Some(nearest) => span.last.clone_from(&nearest.key),
@@ -190,13 +189,13 @@ impl Search<'_> {
     }
 
     /// Up to `max` keys in `[from, to)`.
-    fn look(
+    fn read_window(
         &mut self,
         from: &[u8],
         to: Option<&[u8]>,
         direction: Direction,
         max: usize,
-    ) -> OpResult<Look> {
+    ) -> OpResult<Window> {
         let now_ms = self.view.expiry_now_ms();
         let end = match to {
             Some(to) => keys::meta(to),
@@ -204,7 +203,7 @@ impl Search<'_> {
         };
         let from = keys::meta(from);
         let view = &mut *self.view;
-        let mut scan = view.scan_within(self.db, &from, &end, direction, LOOK_TOMBSTONES)?;
+        let mut scan = view.scan_within(self.db, &from, &end, direction, WINDOW_TOMBSTONES)?;
         let mut keys = Vec::new();
         while keys.len() < max
             && let Some((row_key, row)) = scan.next()?
@@ -217,27 +216,28 @@ impl Search<'_> {
         self.passed += scan.passed();
         self.gave_up += u32::from(scan.gave_up());
         let ended = keys.len() < max && !scan.gave_up();
-        Ok(Look { keys, ended })
+        Ok(Window { keys, ended })
     }
 
-    /// A landmark that lives.
+    /// A landmark that still exists.
     fn landmark(&mut self) -> OpResult<Option<Vec<u8>>> {
         let now_ms = self.view.expiry_now_ms();
         for key in self.view.landmarks(self.db, LANDMARKS) {
             let row = self.view.meta_row(self.db, &key)?;
             let meta = row.map(|row| MetaView::decode(&row).map(|found| found.meta));
             if meta.transpose()?.is_some_and(|m| !m.is_expired(now_ms)) {
-                return self.one_near(key).map(Some);
+                return self.random_neighbour(key).map(Some);
             }
         }
         Ok(None)
     }
 
-    /// One of the keys around one that lives: so those that are no landmarks have
-    /// a chance too.
-    fn one_near(&mut self, key: Vec<u8>) -> OpResult<Vec<u8>> {
-        let mut near = self.look(&key, None, Direction::Forward, WINDOW)?.keys;
-        let before = self.look(b"", Some(&key), Direction::Backward, WINDOW)?;
+    /// A key near a landmark, so that other keys than landmarks can be drawn, too.
+    fn random_neighbour(&mut self, key: Vec<u8>) -> OpResult<Vec<u8>> {
+        let mut near = self
+            .read_window(&key, None, Direction::Forward, WINDOW)?
+            .keys;
+        let before = self.read_window(b"", Some(&key), Direction::Backward, WINDOW)?;
         near.extend(before.keys);
         near.retain(|candidate| candidate.lives);
         if near.is_empty() {
@@ -246,7 +246,7 @@ impl Search<'_> {
         Ok(near.swap_remove(fastrand::usize(..near.len())).key)
     }
 
-    /// The next key that lives, from `from` on and then from the beginning.
+    /// The next existing key, from `from` on and then from the beginning.
     fn sweep(&mut self, from: &[u8]) -> OpResult<Option<Vec<u8>>> {
         let now_ms = self.view.expiry_now_ms();
         let end = keys::after_prefix(&keys::meta(b"")).unwrap_or_default();
@@ -273,7 +273,10 @@ impl Search<'_> {
         if self.gave_up > 0
             && let Some(key) = &found
         {
-            for near in self.look(key, None, Direction::Forward, WINDOW)?.keys {
+            for near in self
+                .read_window(key, None, Direction::Forward, WINDOW)?
+                .keys
+            {
                 self.view.note_landmark(self.db, &near.key);
             }
         }
@@ -281,7 +284,7 @@ impl Search<'_> {
     }
 }
 
-/// A point after `first` and not after `last`, and which part of the span lies before it.
+/// A point after `first` and not after `last`, and its relative position.
 fn split(first: &[u8], last: &[u8]) -> (Vec<u8>, f64) {
     let same = first.iter().zip(last).take_while(|(a, b)| a == b).count();
     let (low, high) = (number(first, same), number(last, same));
@@ -298,7 +301,7 @@ fn split(first: &[u8], last: &[u8]) -> (Vec<u8>, f64) {
     (point, (at - low) as f64 / (high - low) as f64)
 }
 
-/// Eight bytes of a key from `at` on.
+/// Eight bytes of a key from `at` on, as a number.
 fn number(key: &[u8], at: usize) -> u64 {
     let mut bytes = [0u8; 8];
     for (to, from) in bytes.iter_mut().zip(key.iter().skip(at)) {
@@ -333,11 +336,11 @@ mod tests {
         }
     }
 
-    /// Steps are counted, not time: at most one call walks over all tombstones, and
-    /// none once there are landmarks; then the keys come out evenly too.
+    /// Counts steps, not time: at most one call walks over all tombstones, and none once
+    /// there are landmarks; then the keys are drawn evenly, too.
     #[test]
     fn deleted_keys_are_not_walked_over() {
-        const MANY: u64 = TRACES_MAX + 40 * LOOK_TOMBSTONES;
+        const MANY: u64 = TOMBSTONES_MAX + 40 * WINDOW_TOMBSTONES;
         for (pattern, survivors) in Deleted::patterns(30_000, 60).into_iter().enumerate() {
             let mut store = Deleted::store(30_000, &survivors);
             let draw = |store: &mut Deleted| {
@@ -386,6 +389,9 @@ mod tests {
         assert_eq!(landmarks, survivors);
         let (key, passed) = counted_random_key(&mut store.txn, DbIndex(0)).unwrap();
         assert!(key.is_some_and(|key| survivors.contains(&key)));
-        assert!(passed <= TRACES_MAX + 40 * LOOK_TOMBSTONES, "{passed}");
+        assert!(
+            passed <= TOMBSTONES_MAX + 40 * WINDOW_TOMBSTONES,
+            "{passed}"
+        );
     }
 }

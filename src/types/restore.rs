@@ -1,12 +1,13 @@
-//! Values built in storage from what Redis' RDB format says of them.
+//! Builds values from their RDB form.
 //!
-//! A [`Building`] takes the elements of one value; nobody sees any of them
-//! before [`Building::finish`] puts the key. Fields of hashes that expire: those
-//! whose time is over are left out, the others stay, without their time.
+//! A [`Building`] collects the elements of one value; none is visible before
+//! [`Building::finish`] writes the key. Expired fields of hashes are left out; other
+//! fields lose their expiry.
 
 use super::definition::{Added, Build};
 use super::table::definition;
 use super::{OpResult, RestoreError};
+use crate::base::time::UnixMs;
 use crate::encoding::{CollectionId, ValueType, keys};
 use crate::rdb::decode::{kind_of, read_value};
 use crate::rdb::payload::Payload;
@@ -17,23 +18,23 @@ use crate::storage::{DbIndex, Txn};
 
 const TWICE: rdb::Error = rdb::Error::Corrupt("an element that is there twice");
 
-/// How much of a value's payload was taken.
+/// Counts of a restored value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Elements that were stored.
     pub elements: u64,
-    /// Fields with a time of their own, those left out included.
+    /// Fields with an expiry of their own, including those left out.
     pub timed_fields: u64,
 }
 
-/// A value under construction, at a key that does not exist.
+/// A value that is being built, for a key that does not exist.
 pub struct Building<'k> {
     db: DbIndex,
     key: &'k [u8],
     kind: ValueType,
     value: Box<dyn Build + 'k>,
     taken: Taken,
-    /// Under which rows were committed before the value was complete.
+    /// The collection id whose rows were committed before the value was complete.
     parked: Option<CollectionId>,
 }
 
@@ -55,12 +56,12 @@ impl<'k> Building<'k> {
         })
     }
 
-    /// Takes the next element.
+    /// Adds the next element.
     ///
     /// # Errors
-    /// It was there before, or is none of this type.
+    /// The element exists already, or has the wrong type.
     pub fn add(&mut self, txn: &mut Txn, element: Element<'_>) -> Result<(), RestoreError> {
-        let is_timed = matches!(element, Element::Field { expire_ms, .. } if expire_ms != 0);
+        let is_timed = matches!(element, Element::Field { expire_ms, .. } if expire_ms.is_some());
         self.taken.timed_fields += u64::from(is_timed);
         match self.value.add(txn, element)? {
             Added::New => self.taken.elements += 1,
@@ -70,10 +71,9 @@ impl<'k> Building<'k> {
         Ok(())
     }
 
-    /// To be called before what is pending is committed although the value is
-    /// not complete: a value larger than memory takes several commits. Until
-    /// [`Building::finish`] its rows count as those of a dead collection; if
-    /// that never comes, they are reclaimed.
+    /// Must be called before a commit while the value is incomplete: a value larger than
+    /// memory takes several commits. Until [`Building::finish`] its rows are queued for
+    /// reclaim, so an unfinished value is removed.
     pub fn park(&mut self, txn: &mut Txn) -> OpResult<()> {
         if self.parked.is_none()
             && let Some(id) = self.value.collection()
@@ -84,8 +84,8 @@ impl<'k> Building<'k> {
         Ok(())
     }
 
-    /// Ends the time of a parked collection. What was committed was not asked
-    /// whether it has an element already: so its rows are counted.
+    /// Takes the rows out of the reclaim queue. Committed elements were not checked for
+    /// repetitions, so the rows are counted now.
     fn unpark(&mut self, txn: &mut Txn, id: CollectionId) -> Result<(), RestoreError> {
         for &tag in self.value.counted_tags() {
             let (from, to) = (keys::element_prefix(tag, id), keys::element_end(tag, id));
@@ -101,12 +101,12 @@ impl<'k> Building<'k> {
         Ok(txn.unqueue_reclaim(self.db, id)?)
     }
 
-    /// Puts the key, with an expiry (0: none). A hash all of whose fields are
-    /// past their time is no key.
+    /// Writes the key, with an expiry (0: none). A hash of which all fields have expired
+    /// becomes no key.
     ///
     /// # Errors
-    /// An element of a parked value was there before.
-    pub fn finish(mut self, txn: &mut Txn, expire_ms: u64) -> Result<Taken, RestoreError> {
+    /// A parked value has an element twice.
+    pub fn finish(mut self, txn: &mut Txn, expire_ms: UnixMs) -> Result<Taken, RestoreError> {
         if let Some(id) = self.parked {
             self.unpark(txn, id)?;
         }
@@ -118,7 +118,7 @@ impl<'k> Building<'k> {
             ..
         } = self;
         value.finish(txn)?;
-        if expire_ms != 0
+        if expire_ms.is_some()
             && let Some(found) = txn.lookup(db, key)?
         {
             txn.set_expiry(db, key, &found, expire_ms)?;
@@ -127,17 +127,17 @@ impl<'k> Building<'k> {
     }
 }
 
-/// Puts the value of a payload under a key that does not exist.
+/// Stores the value of a payload under a key that does not exist.
 ///
 /// # Errors
-/// The payload is not what it should be, or longer than `max_bytes` when
-/// unpacked; the caller then rolls back what was written until it showed.
+/// The payload is invalid, or longer than `max_bytes` when decompressed; the caller then
+/// rolls back.
 pub fn restore(
     txn: &mut Txn,
     db: DbIndex,
     key: &[u8],
     payload: &Payload<'_>,
-    expire_ms: u64,
+    expire_ms: UnixMs,
     max_bytes: u64,
 ) -> Result<Taken, RestoreError> {
     let kind = kind_of(payload.kind)?;

@@ -1,9 +1,9 @@
 //! Intersection, union and difference of sets, member by member.
 //!
-//! Memory is bounded by the number of sets, not by their sizes: sets in rows
-//! all stand in the order of the same hash, so they are either merged like
-//! sorted files, a chunk of each at a time, or one of them is walked and the
-//! others are asked for each member, whichever reads less.
+//! Memory is bounded by the number of sets, not by their sizes. All sets in rows are in
+//! the order of the same hash. So they are either merged like sorted files, a chunk of
+//! each at a time, or one of them is walked and each member is looked up in the others,
+//! whichever reads fewer rows.
 
 use super::OpResult;
 use super::hashed::{Chunk, Walk};
@@ -14,24 +14,24 @@ use crate::storage::{DbIndex, View};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
-/// Which members of several sets are wanted.
+/// The operation on several sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Those in all sets.
+    /// Members of all sets.
     Intersection,
-    /// Those in any set.
+    /// Members of any set.
     Union,
-    /// Those in the first set and no other.
+    /// Members of the first set and no other.
     Difference,
 }
 
-/// A look-up of a row costs as much as reading this many rows in order.
+/// Cost of a look-up of a row, in rows of a sequential read.
 const LOOKUP_COST: u64 = 8;
 
-/// Unions up to this many members keep the order in which they come.
+/// Unions of up to this many members keep the order of the sets.
 const SMALL_UNION: u64 = 512;
 
-/// An operation under way: call [`Algebra::advance`], look at [`Algebra::member`].
+/// An operation in progress: call [`Algebra::advance`], then read [`Algebra::member`].
 #[derive(Debug)]
 pub struct Algebra {
     operation: Operation,
@@ -42,18 +42,18 @@ pub struct Algebra {
 enum Plan {
     /// No result.
     Empty,
-    /// Walk over the first set, ask the others.
-    Ask {
+    /// Walks over the first set and looks members up in the others.
+    LookUp {
         base: Box<Source>,
         others: Vec<Members>,
     },
-    /// Walk over all sets in hash order.
+    /// Walks over all sets in hash order.
     Merge(Merge),
-    /// All that is wanted.
+    /// The whole result.
     Collected { chunk: Chunk, next: usize },
 }
 
-/// A set being walked over; `at` is the member that is due.
+/// A set that is being walked over; `at` is the index of the current member.
 #[derive(Debug)]
 struct Source {
     set: Members,
@@ -65,17 +65,18 @@ struct Source {
 #[derive(Debug)]
 struct Merge {
     sources: Vec<Source>,
-    /// The hashes that are due, with the source that has them.
+    /// The hashes of the current members, with the index of their source.
     due: BinaryHeap<Reverse<(u64, usize)>>,
-    /// The sources that have the current member; they move on with the next call.
+    /// The sources whose current member is the result's; they advance with the next
+    /// call.
     group: Vec<usize>,
 }
 
 impl Algebra {
-    /// Looks all sets up (a missing one is empty).
+    /// Looks up all sets; a missing key is an empty set.
     ///
     /// # Errors
-    /// `WrongType` if any key is no set.
+    /// `WrongType` if a key is not a set.
     pub fn new(
         view: &mut View,
         db: DbIndex,
@@ -101,7 +102,8 @@ impl Algebra {
                     Some(first) => {
                         let mut sets: Vec<Members> =
                             std::iter::once(first).chain(sets.flatten()).collect();
-                        // The larger ones are likelier to have a member.
+                        // Larger sets are more likely to have a member, so they are
+                        // asked first.
                         if let Some(others) = sets.get_mut(1..) {
                             others.sort_by_key(|set| Reverse(set.len()));
                         }
@@ -114,7 +116,7 @@ impl Algebra {
         Ok(Algebra { operation, plan })
     }
 
-    /// Goes to the next member of the result; says whether there is one.
+    /// Advances to the next member of the result; returns whether there is one.
     pub fn advance(&mut self, view: &mut View) -> OpResult<bool> {
         match &mut self.plan {
             Plan::Empty => Ok(false),
@@ -122,7 +124,7 @@ impl Algebra {
                 *next += 1;
                 Ok(*next <= chunk.len())
             }
-            Plan::Ask { base, others } => {
+            Plan::LookUp { base, others } => {
                 let wanted = self.operation == Operation::Intersection;
                 'next: while base.step(view, false)? {
                     for other in others.iter() {
@@ -150,19 +152,19 @@ impl Algebra {
         }
     }
 
-    /// The member that [`Algebra::advance`] went to.
+    /// The current member.
     pub fn member(&self) -> &[u8] {
         match &self.plan {
             Plan::Empty => &[],
             Plan::Collected { chunk, next } => chunk.member(next.wrapping_sub(1)),
-            Plan::Ask { base, .. } => base.member(),
+            Plan::LookUp { base, .. } => base.member(),
             Plan::Merge(merge) => merge.member(),
         }
     }
 }
 
 impl Plan {
-    /// For intersection and difference: the first set bounds the result.
+    /// Intersection and difference: the first set bounds the result.
     fn for_few(mut sets: Vec<Members>) -> Plan {
         let merged = sets
             .iter()
@@ -171,7 +173,7 @@ impl Plan {
         let per_member = sets.iter().skip(1).fold(1, |sum: u64, set| {
             sum.saturating_add(if set.in_rows() { LOOKUP_COST } else { 1 })
         });
-        // A packed base is short, and its own order is worth keeping.
+        // A packed base is short, and its order is kept in the result.
         let in_rows = sets.first().is_some_and(Members::in_rows);
         if in_rows && base.saturating_mul(per_member) > merged {
             return Plan::Merge(Merge::new(sets));
@@ -180,7 +182,7 @@ impl Plan {
             true => Plan::Empty,
             false => {
                 let others = sets.split_off(1);
-                sets.pop().map_or(Plan::Empty, |first| Plan::Ask {
+                sets.pop().map_or(Plan::Empty, |first| Plan::LookUp {
                     base: Box::new(Source::new(first, 1)),
                     others,
                 })
@@ -223,7 +225,7 @@ impl Source {
         }
     }
 
-    /// Goes to the next member; says whether there is one.
+    /// Advances to the next member; returns whether there is one.
     fn step(&mut self, view: &mut View, in_hash_order: bool) -> OpResult<bool> {
         self.at = self.at.wrapping_add(1);
         if self.at < self.chunk.len() {
@@ -253,7 +255,7 @@ impl Merge {
         }
     }
 
-    /// Goes to the next member that any source has, and sees who has it.
+    /// Advances to the next member of any source, and collects the sources that have it.
     fn advance(&mut self, view: &mut View) -> OpResult<bool> {
         for index in self.group.drain(..) {
             if let Some(source) = self.sources.get_mut(index)
@@ -271,14 +273,14 @@ impl Merge {
             self.group.push(index);
         }
         if self.group.len() > 1 {
-            self.part_equal_hashes();
+            self.separate_equal_hashes();
         }
         Ok(!self.group.is_empty())
     }
 
-    /// Different members may have the same hash: those that are not the first
-    /// of them in the order of bytes stay due.
-    fn part_equal_hashes(&mut self) {
+    /// Different members may have the same hash: of those only the first in the order of
+    /// bytes is taken, the others stay in the heap.
+    fn separate_equal_hashes(&mut self) {
         let member_of = |index: &usize| self.sources.get(*index).map(Source::member);
         let first = self.group.iter().map(member_of).min().flatten();
         let due = &mut self.due;

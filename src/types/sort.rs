@@ -1,5 +1,5 @@
-//! What SORT works on: elements of a list, set or sorted set, weights, and the
-//! values that patterns lead to.
+//! The parts of SORT: elements of a list, set or sorted set, weights, and values of
+//! patterns.
 
 use super::list::List;
 use super::members::Members;
@@ -12,25 +12,25 @@ use crate::storage::{DbIndex, View};
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
 
-/// An element of what is sorted.
+/// An element to sort.
 pub type Element = Vec<u8>;
 
-/// The list, set or sorted set under a key; it knows its length.
+/// The list, set or sorted set under a key.
 pub enum Source<'k> {
     /// There is no such key.
     Empty,
     /// Items, in list order.
     List(List<'k>),
-    /// Members, in no order that means anything.
+    /// Members, in no particular order.
     Set(Members),
     /// Members, by score.
     Zset(Zset),
 }
 
 impl<'k> Source<'k> {
-    /// Looks it up.
+    /// Looks up a key.
     ///
-    /// # Errors
+    /// `WrongType` for other types.
     /// `WrongType` for other types.
     pub fn open(view: &mut View, db: DbIndex, key: &'k [u8]) -> OpResult<Source<'k>> {
         let Some(kind) = view.peek(db, key, |found| found.meta.kind)? else {
@@ -47,7 +47,7 @@ impl<'k> Source<'k> {
         Ok(source.unwrap_or(Source::Empty))
     }
 
-    /// How many elements it has.
+    /// The number of elements.
     pub fn len(&self) -> u64 {
         match self {
             Source::Empty => 0,
@@ -57,13 +57,13 @@ impl<'k> Source<'k> {
         }
     }
 
-    /// Whether it has none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies of the elements at some positions of the source's own order, or
-    /// (sorted sets) of the reverse of that.
+    /// Copies of the elements at these positions of the source's order, or, for sorted
+    /// sets, of the reverse order.
     pub fn elements(
         &self,
         view: &mut View,
@@ -114,26 +114,26 @@ impl<'k> Source<'k> {
     }
 }
 
-/// A BY or GET pattern, taken apart.
+/// A parsed BY or GET pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern<'a> {
     /// `#`: the element itself.
     Itself,
-    /// Without a star: leads nowhere.
+    /// A pattern without a star has no value.
     Nowhere,
-    /// The element between two texts is a key; with a field, that of a hash.
+    /// The element between two texts is a key, with a field that of a hash.
     Key {
-        /// Before the star.
+        /// The text before the star.
         before: &'a [u8],
-        /// After it.
+        /// The text after the star.
         after: &'a [u8],
-        /// After `->`.
+        /// The text after `->`.
         field: Option<&'a [u8]>,
     },
 }
 
 impl<'a> Pattern<'a> {
-    /// Takes a pattern apart.
+    /// Parses a pattern.
     pub fn new(text: &'a [u8]) -> Pattern<'a> {
         if text == b"#" {
             return Pattern::Itself;
@@ -157,8 +157,8 @@ impl<'a> Pattern<'a> {
         }
     }
 
-    /// What the pattern leads to for an element. Values of other types than
-    /// the pattern wants count as missing.
+    /// The value of the pattern for an element. A value of another type than the pattern
+    /// needs counts as missing.
     pub fn resolve(
         &self,
         view: &mut View,
@@ -196,30 +196,30 @@ fn hash_field(view: &mut View, db: DbIndex, key: &[u8], field: &[u8]) -> OpResul
 /// How elements are compared.
 #[derive(Debug, Clone, Copy)]
 pub struct Order<'a> {
-    /// As bytes, not as numbers.
+    /// Compares bytes, not numbers.
     pub alpha: bool,
-    /// Bytes only count up to a NUL, as in the C strings that Redis collates
-    /// where it does not store the result.
+    /// Compares bytes only up to a NUL, as Redis does with C strings if it does not
+    /// store the result.
     pub up_to_nul: bool,
     /// The largest first.
     pub descending: bool,
-    /// What is compared; without, the elements themselves.
+    /// The pattern for weights; without, the elements themselves.
     pub by: Option<Pattern<'a>>,
 }
 
 enum Weight {
     Number(f64),
-    /// Nothing stands before everything.
+    /// A missing weight comes first.
     Text(Option<Vec<u8>>),
     /// The element itself.
     Own,
 }
 
-/// Sorts elements. Equal weights: numbers by the elements' bytes, texts stay
-/// in the order in which they came.
+/// Sorts elements. Elements with equal weights are ordered by their bytes if the weights
+/// are numbers, and keep their order if they are texts.
 ///
 /// # Errors
-/// `NotFloat` if a weight must be a number and is none.
+/// `NotFloat` if a numeric weight is not a number.
 pub fn sort(
     view: &mut View,
     db: DbIndex,
@@ -272,13 +272,13 @@ fn compare(
     }
 }
 
-/// A C string.
+/// The bytes before the first NUL.
 fn before_nul(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// A weight as C's `strtod` reads it: up to a NUL, blanks in front allowed,
-/// nothing at all is 0.
+/// A weight as C's `strtod` parses it: up to a NUL, with leading blanks; an empty one is
+/// 0.
 fn number(text: &[u8]) -> OpResult<f64> {
     let text = before_nul(text);
     if text.is_empty() {

@@ -1,15 +1,15 @@
-//! Where the rows of a value come from that is written out.
+//! The source of a value's rows for export and DUMP.
 
 use super::OpResult;
 use crate::storage::{DbIndex, Direction, View};
 use std::ops::ControlFlow;
 
-/// Called with the key and the value of one row after the other, until it breaks.
+/// Called with key and value of each row, until it breaks.
 pub type EachRow<'e> = &'e mut dyn FnMut(&[u8], &[u8]) -> OpResult<ControlFlow<()>>;
 
-/// Rows to read from.
+/// A source of rows.
 pub trait Source {
-    /// Calls `each` with the rows in `[from, to)` in order; says whether it broke.
+    /// Calls `each` with the rows in `[from, to)` in order; returns whether it broke.
     fn each_row(
         &mut self,
         db: DbIndex,
@@ -18,7 +18,7 @@ pub trait Source {
         each: EachRow<'_>,
     ) -> OpResult<ControlFlow<()>>;
 
-    /// So many bytes will be written, of which rows may have few.
+    /// Announces that `_bytes` bytes will be written, even if there are few rows.
     fn will_make(&self, _bytes: u64) -> OpResult<()> {
         Ok(())
     }

@@ -1,14 +1,13 @@
-//! Streams: entries by id, and groups of consumers that share them.
+//! Streams: entries by id, and consumer groups.
 //!
-//! A [`Stream`] is a stream as it was found, and what is done to its entries; a
-//! [`Group`] is one of its groups under work. Both are changed, then saved. The
-//! rows are drawn in [`crate::encoding::stream`]; a stream never stands in its
-//! meta row alone.
+//! A [`Stream`] is a loaded stream with operations on its entries; a [`Group`] is one of
+//! its groups. Both are changed, then saved. The rows are described in
+//! [`crate::encoding::stream`]; a stream always has rows.
 //!
-//! Invariants: ids rise from entry to entry and none is given twice; counts are
+//! Invariants: ids increase from entry to entry, and none is used twice; counts are
 //! those of the rows (I5); `first` is the first entry and `oldest` a group's first
-//! pending one, so a walk begins past the tombstones of what was trimmed or
-//! acknowledged. A stream without entries is still a key.
+//! pending one, so a walk begins after the tombstones of trimmed or acknowledged
+//! entries. A stream without entries is still a key.
 
 mod build;
 pub(super) mod definition;
@@ -25,6 +24,7 @@ pub use group::Group;
 pub use trim::{Keep, Slack, Trim};
 
 use super::{OpResult, lookup};
+use crate::base::time::UnixMs;
 use crate::encoding::packed::{self, put_bytes};
 use crate::encoding::stream::{entry_key, group_key, split_group_key};
 use crate::encoding::{Corrupt, Meta, ValueType, keys, tag};
@@ -32,31 +32,31 @@ use crate::storage::Direction;
 use crate::storage::{DbIndex, KeyMeta, Txn, View};
 use std::ops::ControlFlow;
 
-/// Up to this many rows are deleted one by one; each range deletion makes later
-/// reads near it dearer.
+/// Up to this many rows are deleted one by one: each range deletion makes later reads
+/// near it slower.
 const POINT_DELETES: u64 = 256;
 
 /// Why an entry cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// Its id is not above that of the last one.
+    /// Its id is not greater than the last one.
     NotAbove,
-    /// There is no id above that of the last one.
+    /// No id is greater than the last one.
     Exhausted,
 }
 
-/// The id that a new entry is to get.
+/// How the id of a new entry is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewId {
-    /// By the clock.
+    /// From the clock.
     Now,
-    /// In this ms.
+    /// The next sequence number in this ms.
     In(u64),
-    /// This one.
+    /// This id.
     Given(StreamId),
 }
 
-/// The fields and values of an entry, one after the other.
+/// The fields and values of an entry, alternately.
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'a>(&'a [u8]);
 
@@ -66,12 +66,12 @@ impl<'a> Fields<'a> {
         Fields(row)
     }
 
-    /// Fields and values in turn.
+    /// Fields and values, alternately.
     pub fn iter(self) -> packed::Items<'a> {
         packed::items(self.0)
     }
 
-    /// How many of them there are, twice that of the fields.
+    /// The number of fields and values, twice that of the fields.
     pub fn count(self) -> Result<usize, Corrupt> {
         let mut count = 0;
         for item in self.iter() {
@@ -91,13 +91,13 @@ pub fn row_of<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     row
 }
 
-/// A stream under work. See the module.
+/// A stream that is being read or changed. See the module.
 #[derive(Debug)]
 #[must_use = "changes are lost unless the stream is saved"]
 pub struct Stream<'k> {
     db: DbIndex,
     key: &'k [u8],
-    /// What the key was before.
+    /// The key as it was before.
     old: Option<KeyMeta>,
     body: StreamBody,
     stored: Option<StreamBody>,
@@ -130,7 +130,7 @@ impl<'k> Stream<'k> {
         }
     }
 
-    /// The stream under a key, a new one if there is none.
+    /// The stream under a key, or a new one.
     pub fn load_or_new(txn: &mut Txn, db: DbIndex, key: &'k [u8]) -> OpResult<Stream<'k>> {
         match Stream::load(txn, db, key)? {
             Some(stream) => Ok(stream),
@@ -138,12 +138,12 @@ impl<'k> Stream<'k> {
         }
     }
 
-    /// What its meta row says.
+    /// The body of the meta row.
     pub fn body(&self) -> &StreamBody {
         &self.body
     }
 
-    /// The id of the last entry that there is; zero if there is none.
+    /// The id of the last entry; zero if there is none.
     pub fn top(&self, view: &mut View) -> OpResult<StreamId> {
         let mut top = StreamId::MIN;
         self.visit(view, all(), Direction::Backward, |id, _| {
@@ -153,12 +153,15 @@ impl<'k> Stream<'k> {
         Ok(top)
     }
 
-    /// The id that the next entry gets.
-    pub fn next_id(&self, wanted: NewId, now_ms: u64) -> Result<StreamId, Refusal> {
+    /// The id of the next entry.
+    pub fn next_id(&self, wanted: NewId, now_ms: UnixMs) -> Result<StreamId, Refusal> {
         let last = self.body.last;
         let after_last = last.next().ok_or(Refusal::Exhausted)?;
         let id = match wanted {
-            NewId::Now if now_ms > last.ms => StreamId { ms: now_ms, seq: 0 },
+            NewId::Now if now_ms.0 > last.ms => StreamId {
+                ms: now_ms.0,
+                seq: 0,
+            },
             NewId::Now => after_last,
             NewId::In(ms) if ms == last.ms && after_last.ms == ms => after_last,
             NewId::In(ms) => StreamId { ms, seq: 0 },
@@ -170,7 +173,7 @@ impl<'k> Stream<'k> {
         }
     }
 
-    /// Adds an entry, whose id is above that of the last, by its row.
+    /// Adds an entry by its row; the id must be greater than the last one.
     pub fn append(&mut self, txn: &mut Txn, id: StreamId, row: &[u8]) -> OpResult<()> {
         txn.put_row(self.db, &entry_key(self.body.id, id), row)?;
         if self.body.length == 0 {
@@ -182,12 +185,12 @@ impl<'k> Stream<'k> {
         Ok(())
     }
 
-    /// Whether there is an entry of this id.
+    /// Whether there is an entry with this id.
     pub fn has(&self, view: &View, id: StreamId) -> OpResult<bool> {
         Ok(view.row(self.db, &entry_key(self.body.id, id))?.is_some())
     }
 
-    /// Calls `each` with the fields of an entry; says whether there is one.
+    /// Calls `each` with the fields of an entry; returns whether it exists.
     pub fn entry(
         &self,
         view: &View,
@@ -200,8 +203,8 @@ impl<'k> Stream<'k> {
         }
     }
 
-    /// Calls `each` with id and fields of the entries between two ids, both
-    /// included, until it breaks off.
+    /// Calls `each` with id and fields of the entries between two ids, both inclusive,
+    /// until it breaks.
     pub fn visit(
         &self,
         view: &mut View,
@@ -227,7 +230,7 @@ impl<'k> Stream<'k> {
         Ok(())
     }
 
-    /// Deletes entries; returns how many of them there were.
+    /// Deletes entries; returns how many existed.
     pub fn delete(&mut self, txn: &mut Txn, ids: &[StreamId]) -> OpResult<u64> {
         let (mut deleted, mut first_is_gone) = (0, false);
         for &id in ids {
@@ -248,7 +251,7 @@ impl<'k> Stream<'k> {
         Ok(deleted)
     }
 
-    /// The id of the n-th entry, counted from 0, from whichever end is nearer.
+    /// The id of the n-th entry, counted from 0, found from the nearer end.
     fn nth(&self, view: &mut View, n: u64) -> OpResult<StreamId> {
         let from_end = self.body.length.saturating_sub(n + 1);
         let (order, mut skip) = match n <= from_end {
@@ -267,7 +270,7 @@ impl<'k> Stream<'k> {
         Ok(found.ok_or(Corrupt("stream length"))?)
     }
 
-    /// Removes so many entries from the front.
+    /// Removes the first `count` entries.
     fn drop_first(&mut self, txn: &mut Txn, count: u64) -> OpResult<()> {
         if count == 0 {
             return Ok(());
@@ -305,15 +308,15 @@ impl<'k> Stream<'k> {
         Ok(())
     }
 
-    /// Sets the last id, and what else is given: how many entries were ever
-    /// added, and the highest id that was deleted.
+    /// Sets the last id, and, if given, the number of entries ever added and the highest
+    /// deleted id.
     pub fn set_last(&mut self, last: StreamId, added: Option<u64>, deleted: Option<StreamId>) {
         self.body.last = last;
         self.body.added = added.unwrap_or(self.body.added);
         self.body.deleted = deleted.unwrap_or(self.body.deleted);
     }
 
-    /// The group of this name.
+    /// The group with this name.
     pub fn group(&self, view: &View, name: &[u8]) -> OpResult<Option<Group>> {
         let row = view.row(self.db, &group_key(self.body.id, name))?;
         let Some(row) = row else {
@@ -340,7 +343,7 @@ impl<'k> Stream<'k> {
         Ok(groups)
     }
 
-    /// Makes a group whose name no group has.
+    /// Creates a group; the name must be new.
     pub fn create_group(&mut self, name: &[u8], last: StreamId, read: i64) -> Group {
         self.body.groups += 1;
         self.body.numbers += 1;
@@ -356,29 +359,29 @@ impl<'k> Stream<'k> {
         Group::made(self.db, self.body.id, name, row)
     }
 
-    /// Sets the last entry that a group was given, and how many lie behind it.
+    /// Sets the last delivered id of a group, and its number of read entries.
     pub fn set_last_of(&self, group: &mut Group, last: StreamId, read: i64) {
         group.set_last(last, lag::checked(&self.body, read));
     }
 
-    /// Removes a group and all that belongs to it.
+    /// Deletes a group with its consumers and pending entries.
     pub fn destroy_group(&mut self, txn: &mut Txn, group: Group) -> OpResult<()> {
         self.body.groups = self.body.groups.saturating_sub(1);
         group.destroy(txn)
     }
 
-    /// How far a group is behind, in entries, if that is known.
+    /// The lag of a group in entries, if known.
     pub fn lag(&self, group: &GroupRow) -> Option<u64> {
         lag::lag(&self.body, group)
     }
 
-    /// Counts an entry that a group is given, past all that it had before.
+    /// Counts the delivery of an entry after all that the group has read.
     pub fn advance(&self, group: &mut Group, id: StreamId) {
         let read = lag::read_after(&self.body, group.row(), id);
         group.set_last(id, read);
     }
 
-    /// Writes what has changed.
+    /// Writes the changes.
     pub fn save(self, txn: &mut Txn) -> OpResult<()> {
         if self.stored == Some(self.body) {
             return Ok(());
@@ -386,7 +389,7 @@ impl<'k> Stream<'k> {
         let mut meta = Meta::new(ValueType::Stream);
         meta.rows = true;
         let old = self.old.as_ref().map(|old| &old.meta);
-        meta.expire_ms = old.map_or(0, |old| old.expire_ms);
+        meta.expire_ms = old.map_or(UnixMs::NONE, |old| old.expire_ms);
         txn.put_key(self.db, self.key, old, meta, &self.body.encode())?;
         Ok(())
     }

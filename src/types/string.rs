@@ -1,57 +1,58 @@
-//! Strings: bytes, and so bitmaps and HyperLogLogs too.
+//! Strings, including bitmaps and HyperLogLogs.
 //!
-//! A value up to `string_inline_max` stands in its meta row. A longer one
-//! stands in fragments of [`FRAGMENT_LEN`] bytes under an id, and the meta row
-//! holds id and length:
+//! A value of up to `string_inline_max` bytes is in its meta row. A longer one has
+//! fragments of [`FRAGMENT_LEN`] bytes under a collection id, and the meta row has id
+//! and length:
 //!
-//! - a fragment that is missing reads as zeros, and so does what a short one
-//!   lacks: a sparse bitmap takes the room of what is set in it;
-//! - an operation on a part of a long value touches that part's fragments only;
-//! - a value once in fragments stays in fragments until it is replaced.
+//! - a missing fragment reads as zeros, and so does the rest of a short one: a sparse
+//!   bitmap takes only the space of its set parts;
+//! - an operation on a part of a long value accesses only the fragments of that part;
+//! - a value in fragments keeps this form until it is replaced.
 //!
-//! Nobody outside this module knows which of the two forms a value has.
+//! Other modules do not know which form a value has.
 
 pub mod definition;
 use super::{OpError, OpResult};
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::encoding::meta::{Counted, StringForm};
 use crate::encoding::{CollectionId, Corrupt, Meta, ValueType, keys, tag};
 use crate::storage::Direction;
 use crate::storage::{DbIndex, Early, KeyMeta, Txn, Value, View};
 use std::ops::{ControlFlow, Range};
 
-/// Bytes of a full fragment. On disk: never change it.
+/// Bytes of a full fragment. Part of the disk format: never change it.
 pub const FRAGMENT_LEN: u64 = 1 << 12;
 
-/// Up to how many fragments are read one by one; more are read by an iterator.
+/// Most fragments that are read one by one; an iterator reads more.
 const POINT_READS_MAX: u64 = 4;
 
-/// What becomes of a key's expiry when its value is replaced.
+/// What happens to a key's expiry when its value is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
-    /// It stays.
+    /// The expiry is kept.
     Keep,
     /// The key will not expire.
     Clear,
     /// The key expires at this Unix time in ms.
-    At(u64),
+    At(UnixMs),
 }
 
 /// A value in fragments.
 #[derive(Debug, Clone, Copy)]
 pub struct Long(Counted);
 
-/// A string as [`visit`] found it.
+/// A string as returned by [`visit`].
 #[derive(Debug)]
 pub enum Visited<R> {
-    /// In the meta row; what the closure made of the bytes.
+    /// In the meta row: the result of the closure.
     Inline(R),
     /// In fragments.
     Long(Long),
 }
 
 impl Long {
-    /// The value of a key whose value stands in rows.
+    /// The long string of a key, whose value must be in rows.
     pub(super) fn of(found: &KeyMeta) -> OpResult<Long> {
         Ok(Long(Counted::decode(&found.body)?))
     }
@@ -65,8 +66,8 @@ impl Long {
     /// Appends the bytes of `range`, which must lie within the value, to `out`.
     ///
     /// # Errors
-    /// [`OpError::TooLong`] if memory cannot hold them: a sparse value may be
-    /// larger than the machine, if `proto-max-bulk-len` was.
+    /// [`OpError::TooLong`] if memory cannot hold them: a sparse value may be larger
+    /// than the memory of the machine.
     pub fn read_into(
         &self,
         view: &mut View,
@@ -89,7 +90,7 @@ impl Long {
         Ok(())
     }
 
-    /// Calls `each` with offset and bytes of what is stored within `range`, in order.
+    /// Calls `each` with offset and bytes of the stored parts of `range`, in order.
     pub(super) fn each(
         &self,
         view: &mut View,
@@ -136,7 +137,7 @@ impl Long {
         Ok(())
     }
 
-    /// Overwrites what is stored from `offset` on; the caller sets the length.
+    /// Overwrites the bytes from `offset` on; the caller sets the length.
     fn write(&self, txn: &mut Txn, db: DbIndex, offset: u64, bytes: &[u8]) -> OpResult<()> {
         let mut at = offset;
         let mut rest = bytes;
@@ -164,7 +165,7 @@ impl Long {
         let start = index * FRAGMENT_LEN;
         let behind_end = start + within as u64 + part.len() as u64 >= self.0.count;
         if start >= self.0.count || (within == 0 && behind_end) {
-            // Nothing of the old value has to be kept.
+            // The fragment keeps nothing of the old value.
             return put_new_fragment(txn, db, &key, within, part);
         }
         let stored = txn.row(db, &key)?.map(|row| row.to_vec());
@@ -178,11 +179,11 @@ impl Long {
 }
 
 fn fragment_key(id: CollectionId, index: u64) -> keys::RowKey {
-    // Lengths are bounded far below 2^63.
+    // Lengths are far below 2^63.
     keys::indexed(tag::FRAGMENT, id, index as i64)
 }
 
-/// Writes a fragment of which nothing else is set; zeros are left out.
+/// Writes a fragment with only this part set; zeros are left out.
 fn put_new_fragment(
     txn: &mut Txn,
     db: DbIndex,
@@ -196,7 +197,7 @@ fn put_new_fragment(
         .map_or(0, |last| last + 1);
     let part = part.get(..used).unwrap_or(part);
     if part.is_empty() {
-        // All that stood here is overwritten by zeros.
+        // The part overwrites the whole fragment with zeros.
         if txn.row(db, key)?.is_some() {
             txn.delete_row(db, key)?;
         }
@@ -210,7 +211,7 @@ fn put_new_fragment(
     Ok(())
 }
 
-/// Writes `part` over `bytes` from `at` on; the gap before it becomes zeros.
+/// Writes `part` over `bytes` from `at` on; a gap before it is filled with zeros.
 fn overwrite(bytes: &mut Vec<u8>, at: usize, part: &[u8]) {
     let end = at + part.len();
     if bytes.len() < end {
@@ -221,13 +222,13 @@ fn overwrite(bytes: &mut Vec<u8>, at: usize, part: &[u8]) {
     }
 }
 
-/// Calls `look` with the value if it stands in the meta row, without a copy;
-/// hands out a handle if it is long.
+/// Calls `read` with the value, without a copy, if it is in the meta row; otherwise
+/// returns a handle.
 pub fn visit<R>(
     view: &mut View,
     db: DbIndex,
     key: &[u8],
-    look: impl FnOnce(&[u8]) -> R,
+    read: impl FnOnce(&[u8]) -> R,
 ) -> OpResult<Option<Visited<R>>> {
     let found = view.peek(db, key, |found| {
         if found.meta.kind != ValueType::String {
@@ -235,7 +236,7 @@ pub fn visit<R>(
         } else if found.meta.rows {
             Ok(Visited::Long(Long(Counted::decode(found.body)?)))
         } else {
-            Ok(Visited::Inline(look(found.body)))
+            Ok(Visited::Inline(read(found.body)))
         }
     })?;
     found.transpose()
@@ -251,14 +252,14 @@ pub fn len(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Option<u64>> {
     )
 }
 
-/// Calls `look` with the value: without a copy if it is in the meta row.
+/// Calls `read` with the value, without a copy if it is in the meta row.
 pub fn with_value<R>(
     view: &mut View,
     db: DbIndex,
     key: &[u8],
-    look: impl FnOnce(&[u8]) -> R,
+    read: impl FnOnce(&[u8]) -> R,
 ) -> OpResult<Option<R>> {
-    with_range(view, db, key, |len| 0..len, look)
+    with_range(view, db, key, |len| 0..len, read)
 }
 
 /// A copy of the value.
@@ -266,37 +267,37 @@ pub fn get(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Option<Vec<u8>>
     with_value(view, db, key, <[u8]>::to_vec)
 }
 
-/// Calls `look` with the part of the value that `pick` chooses when told the
-/// length; what lies outside the value is cut off.
+/// Calls `read` with a part of the value: `pick` gets the length and returns the range,
+/// which is clamped to the value.
 pub fn with_range<R>(
     view: &mut View,
     db: DbIndex,
     key: &[u8],
     pick: impl FnOnce(u64) -> Range<u64>,
-    look: impl FnOnce(&[u8]) -> R,
+    read: impl FnOnce(&[u8]) -> R,
 ) -> OpResult<Option<R>> {
-    // One of the two forms takes the closures.
-    let mut closures = Some((pick, look));
+    // Only one of the two forms uses the closures.
+    let mut closures = Some((pick, read));
     let found = visit(view, db, key, |bytes| {
-        closures.take().map(|(pick, look)| {
+        closures.take().map(|(pick, read)| {
             let range = clip(pick(bytes.len() as u64), bytes.len() as u64);
-            look(&bytes[range.start as usize..range.end as usize])
+            read(&bytes[range.start as usize..range.end as usize])
         })
     })?;
     match (found, closures) {
         (Some(Visited::Inline(result)), _) => Ok(result),
-        (Some(Visited::Long(long)), Some((pick, look))) => {
+        (Some(Visited::Long(long)), Some((pick, read))) => {
             let mut bytes = Vec::new();
             let range = clip(pick(long.len()), long.len());
             long.read_into(view, db, range, &mut bytes)?;
-            Ok(Some(look(&bytes)))
+            Ok(Some(read(&bytes)))
         }
         _ => Ok(None),
     }
 }
 
-/// The bytes from `start` to `end`, both counted as GETRANGE does; empty if
-/// there is no such key.
+/// The bytes from `start` to `end`, with the indices of GETRANGE; empty for a missing
+/// key.
 pub fn get_range(
     view: &mut View,
     db: DbIndex,
@@ -308,8 +309,8 @@ pub fn get_range(
     Ok(with_range(view, db, key, pick, <[u8]>::to_vec)?.unwrap_or_default())
 }
 
-/// What GETRANGE's indices mean in a value of `len` bytes: negative ones count
-/// from the end, both ends belong to the range, and what lies outside is cut off.
+/// The range of GETRANGE's indices in a value of `len` bytes: both ends are inclusive,
+/// negative ones count from the end, and both are clamped to the value.
 pub fn resolve_range(start: i64, end: i64, len: u64) -> Range<u64> {
     if start < 0 && end < 0 && start > end {
         return 0..0;
@@ -327,9 +328,9 @@ fn clip(range: Range<u64>, len: u64) -> Range<u64> {
     range.start.min(end)..end
 }
 
-/// Calls `each` with offset and bytes of what is stored of the part that `pick`
-/// chooses when told the length, in order, until it breaks. What is not handed
-/// out reads as zeros. Returns the length of the whole value.
+/// Calls `each` with offset and bytes of the stored fragments of a part, in order, until
+/// it breaks; `pick` gets the length and returns the range. Parts that are not passed
+/// read as zeros. Returns the length of the whole value.
 pub fn for_each_fragment(
     view: &mut View,
     db: DbIndex,
@@ -359,11 +360,12 @@ pub fn for_each_fragment(
     }
 }
 
-/// The head of a key of any type, as much of it as [`set_over`] needs.
+/// The head of a key of any type, as far as [`set_over`] needs it.
 pub fn head(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Option<KeyMeta>> {
     Ok(view.peek(db, key, |found| KeyMeta {
         meta: found.meta,
-        // The id of rows that will have to go; a value in the row goes with it.
+        // The body holds the id of rows to be reclaimed; a value in the meta row is not
+        // needed.
         body: match found.meta.rows {
             true => Value::from_slice(found.body),
             false => Value::new(),
@@ -397,13 +399,13 @@ pub fn load(
     Ok(Some((found, value)))
 }
 
-/// Gives a key this value, whatever it held before.
+/// Sets the value of a key, whatever its old value.
 pub fn set(txn: &mut Txn, db: DbIndex, key: &[u8], value: &[u8], expiry: Expiry) -> OpResult<()> {
     let old = head(txn, db, key)?;
     set_over(txn, db, key, old.as_ref(), value, StringForm::Given, expiry)
 }
 
-/// Like [`set`], for who knows what the key was (see [`head`]).
+/// Like [`set`], for a caller that has looked up the key (see [`head`]).
 pub fn set_over(
     txn: &mut Txn,
     db: DbIndex,
@@ -434,7 +436,7 @@ pub fn increment(txn: &mut Txn, db: DbIndex, key: &[u8], by: i64) -> OpResult<i6
         if found.meta.kind != ValueType::String {
             return Err(OpError::WrongType);
         }
-        // A long value is no number.
+        // A long value is not a number.
         let number = (!found.meta.rows).then_some(found.body);
         let number = number.and_then(num::parse_i64).ok_or(OpError::NotInteger)?;
         Ok((found.meta, number))
@@ -459,14 +461,14 @@ fn new_meta(old: Option<&KeyMeta>, form: StringForm, expiry: Expiry) -> Meta {
         ..Meta::new(ValueType::String)
     };
     new.expire_ms = match expiry {
-        Expiry::Keep => old.map_or(0, |o| o.meta.expire_ms),
-        Expiry::Clear => 0,
+        Expiry::Keep => old.map_or(UnixMs::NONE, |o| o.meta.expire_ms),
+        Expiry::Clear => UnixMs::NONE,
         Expiry::At(expire_ms) => expire_ms,
     };
     new
 }
 
-/// A value under construction, fragment by fragment; what none covers is zeros.
+/// A value that is being built from fragments; missing ones are zeros.
 #[derive(Debug)]
 pub struct NewValue {
     len: u64,
@@ -479,12 +481,12 @@ enum NewForm {
     Long(CollectionId, Rows),
 }
 
-/// Where the fragments of a value under construction go.
+/// Where the fragments of a value that is being built are written.
 #[derive(Debug)]
 enum Rows {
-    /// Into the pending batch, so many bytes until now.
+    /// To the pending batch; their bytes so far.
     Pending(usize),
-    /// Ahead of it: they are many.
+    /// To RocksDB before the commit, since they are many.
     Ahead(Early),
 }
 
@@ -498,8 +500,8 @@ impl NewValue {
         NewValue { len, form }
     }
 
-    /// Sets the `index`-th [`FRAGMENT_LEN`] bytes, at most once each; what is
-    /// behind the value's end is cut off.
+    /// Sets the `index`-th [`FRAGMENT_LEN`] bytes, at most once each; bytes behind the
+    /// value's end are dropped.
     pub fn put(&mut self, txn: &mut Txn, db: DbIndex, index: u64, fragment: &[u8]) -> OpResult<()> {
         let start = index.saturating_mul(FRAGMENT_LEN);
         let room = self.len.saturating_sub(start).min(FRAGMENT_LEN) as usize;
@@ -529,7 +531,7 @@ impl NewValue {
         Ok(())
     }
 
-    /// Gives the value to a key, whatever that held before.
+    /// Sets the value of a key, whatever its old value.
     pub fn finish(self, txn: &mut Txn, db: DbIndex, key: &[u8], expiry: Expiry) -> OpResult<()> {
         match self.form {
             NewForm::Inline(bytes) => {
@@ -554,8 +556,9 @@ impl NewValue {
     }
 }
 
-/// Writes the fragments of a value under a new id; its length is still 0. Those of a very
-/// long one go ahead of the pending batch, which would hold another copy of them.
+/// Writes the fragments of a value under a new id; the length is still 0. Those of a
+/// very long value are written before the commit, since the pending batch would hold
+/// another copy of them.
 fn new_long(txn: &mut Txn, db: DbIndex, value: &[u8]) -> OpResult<Long> {
     let id = txn.new_id();
     let fragments = value.chunks(FRAGMENT_LEN as usize);
@@ -579,7 +582,7 @@ fn new_long(txn: &mut Txn, db: DbIndex, value: &[u8]) -> OpResult<Long> {
     Ok(Long(Counted { id, count: 0 }))
 }
 
-/// Appends to a value, or makes it; returns its new length.
+/// Appends to a value, or creates it; returns its new length.
 ///
 /// # Errors
 /// [`OpError::TooLong`] if it would get longer than `max_len`.
@@ -593,12 +596,12 @@ pub fn append(txn: &mut Txn, db: DbIndex, key: &[u8], bytes: &[u8], max_len: u64
     write_at(txn, db, key, old, offset, bytes, form, max_len)
 }
 
-/// Writes `bytes` over a value from `offset` on, filling a gap with zeros;
-/// returns the value's new length. No bytes: nothing changes.
+/// Overwrites a value from `offset` on, and fills a gap with zeros; returns the new
+/// length. Without bytes nothing changes.
 ///
 /// # Errors
-/// [`OpError::TooLong`] if they would end behind `max_len`, even if the value is
-/// longer than that already.
+/// [`OpError::TooLong`] if the bytes would end behind `max_len`, even if the value is
+/// already longer.
 pub fn set_range(
     txn: &mut Txn,
     db: DbIndex,
@@ -625,9 +628,9 @@ fn length_of(old: Option<&KeyMeta>) -> OpResult<u64> {
     })
 }
 
-/// Changes the bytes of `window` in place: `change` gets them, with zeros where
-/// the value has none, and the value grows to hold them. Nothing is written if
-/// nothing changes. Returns what `change` does.
+/// Changes the bytes of `window` in place: `change` gets them, with zeros for missing
+/// ones, and the value grows if needed. Nothing is written if nothing changes. Returns
+/// the result of `change`.
 ///
 /// # Errors
 /// [`OpError::TooLong`] if the value would get longer than `max_len`.
@@ -643,8 +646,8 @@ pub fn update_range<R>(
     update_window(txn, db, key, window, grow_to, max_len, change)
 }
 
-/// Like [`update_range`], but the value grows to `grow_to` bytes only: what
-/// `change` does to bytes behind that and behind the old value is lost.
+/// Like [`update_range`], but the value grows to `grow_to` bytes only: changes behind
+/// that and behind the old value are dropped.
 pub fn update_window<R>(
     txn: &mut Txn,
     db: DbIndex,

@@ -1,11 +1,12 @@
-//! A database with many deleted keys, for tests of those who read over their tombstones.
+//! A database with many deleted keys, for tests of reads that meet tombstones.
 
+use crate::base::time::UnixMs;
 use crate::encoding::{Meta, ValueType};
 use crate::storage::{DbIndex, Engine, StorageConfig, Txn};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A database with keys that were deleted, whose tombstones are still there.
+/// A database with deleted keys, whose tombstones are not compacted yet.
 pub struct Deleted {
     pub txn: Txn,
     pub engine: Arc<Engine>,
@@ -17,7 +18,7 @@ fn key(n: usize) -> Vec<u8> {
 }
 
 impl Deleted {
-    /// Ways in which `alive` of `all` keys may be left, each in order.
+    /// Different choices of `alive` of `all` keys, each in order.
     pub fn patterns(all: usize, alive: usize) -> [Vec<Vec<u8>>; 4] {
         [
             (0..all).step_by(all / alive).map(key).collect(),
@@ -27,7 +28,7 @@ impl Deleted {
         ]
     }
 
-    /// A store that had `all` keys, of which all but the survivors were deleted.
+    /// A store that had `all` keys, of which all except the survivors were deleted.
     pub fn store(all: usize, survivors: &[Vec<u8>]) -> Deleted {
         let dir = tempfile::tempdir().unwrap();
         let mut config = StorageConfig::new(dir.path().to_owned());
@@ -36,18 +37,18 @@ impl Deleted {
         let mut txn = Txn::new(engine.clone());
         let survivors: BTreeSet<&Vec<u8>> = survivors.iter().collect();
         let db = DbIndex(0);
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         for n in 0..all {
             let meta = Meta::new(ValueType::String);
             txn.put_key(db, &key(n), None, meta, b"value").unwrap();
         }
         txn.commit().unwrap();
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         for key in (0..all).map(key).filter(|key| !survivors.contains(key)) {
             assert!(txn.delete_key(db, &key).unwrap());
         }
         txn.commit().unwrap();
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         Deleted {
             txn,
             engine,

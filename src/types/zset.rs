@@ -1,9 +1,9 @@
 //! Sorted sets: members, each with a score, in the order of score and then of
 //! the member's bytes.
 //!
-//! A [`Zset`] is a sorted set as it was found, and what can be read of it; an
-//! [`Edit`] is one being changed. Whether the elements are packed into the meta
-//! row or stand in rows is known here only.
+//! A [`Zset`] is a loaded sorted set with its reads; an [`Edit`] is one that is being
+//! changed. Only this module knows whether the elements are packed into the meta row or
+//! stand in rows.
 //!
 //! Invariants: scores are never NaN, and −0 is 0; the count is that of the
 //! elements (I5); an empty sorted set does not exist.
@@ -29,10 +29,10 @@ use smallvec::SmallVec;
 /// A member, copied out.
 pub type Member = SmallVec<[u8; 32]>;
 
-/// What walks call with score and member of each element.
+/// Called with score and member of each element.
 pub type Each<'e> = &'e mut dyn FnMut(f64, &[u8]) -> OpResult<()>;
 
-/// A sorted set as it was found.
+/// A loaded sorted set.
 #[derive(Debug, Clone)]
 pub struct Zset {
     form: Form,
@@ -70,14 +70,14 @@ impl Zset {
         found.map(|found| Zset::from_key(db, found)).transpose()
     }
 
-    /// The sorted set that a look-up has found, known to be one.
+    /// The value of a looked-up key, which must be a sorted set.
     pub fn from_key(db: DbIndex, found: KeyMeta) -> OpResult<Zset> {
         let form = Form::decode(db, &found.meta, found.body)?;
         Ok(Zset { form })
     }
 
-    /// How many elements it has.
-    #[allow(clippy::len_without_is_empty)] // none is empty
+    /// The number of elements.
+    #[allow(clippy::len_without_is_empty)] // never empty
     pub fn len(&self) -> u64 {
         match &self.form {
             Form::Packed { count, .. } => *count,
@@ -93,8 +93,8 @@ impl Zset {
         }
     }
 
-    /// The elements whose members lie between two bounds; of use only if all
-    /// scores are the same.
+    /// The elements whose members lie between two bounds; meaningful only if all scores
+    /// are equal.
     pub fn members_between(&self, min: LexBound<'_>, max: LexBound<'_>) -> OpResult<Span> {
         Ok(match &self.form {
             Form::Packed { body, .. } => match packed::ends(body)? {
@@ -108,7 +108,7 @@ impl Zset {
         })
     }
 
-    /// Whether all scores are the same.
+    /// Whether all scores are equal.
     pub fn has_one_score(&self) -> OpResult<bool> {
         let same = |first: &[u8], last: &[u8]| first.get(..8) == last.get(..8);
         Ok(match &self.form {
@@ -122,10 +122,10 @@ impl Zset {
         })
     }
 
-    /// What a walk in score order makes of a range of members when the scores
-    /// differ: it begins with the first element that has reached its near bound and
-    /// ends before the first that is past the far one. `each` also hears whether
-    /// the member lies between the bounds; one before the near bound may not.
+    /// Emulates Redis' walk over a range of members when the scores differ: it begins
+    /// with the first element that is within its near bound and ends before the first
+    /// that is beyond the far one. `each` also gets whether the member lies between both
+    /// bounds; a member before the near bound may not.
     pub fn walk_mixed(
         &self,
         view: &mut View,
@@ -166,7 +166,7 @@ impl Zset {
         }
     }
 
-    /// How many elements stand in `span`.
+    /// The number of elements in `span`.
     pub fn count(&self, view: &mut View, span: &Span) -> OpResult<u64> {
         match &self.form {
             Form::Packed { body, .. } => packed::count_within(body, span),
@@ -200,9 +200,9 @@ impl Zset {
         }))
     }
 
-    /// Calls `each` with some elements, from a cursor (0: the beginning) on;
-    /// returns where to go on, 0 at the end. See [`super::hashed`]. A packed
-    /// sorted set goes out as a whole.
+    /// Calls `each` with some elements, from a cursor (0: the beginning) on; returns the
+    /// next cursor, 0 at the end. See [`super::hashed`]. A packed sorted set is returned
+    /// as a whole.
     pub fn scan(&self, view: &mut View, cursor: u64, count: u64, each: Each<'_>) -> OpResult<u64> {
         match &self.form {
             Form::Rows(rows) => rows.scan(view, cursor, count, each),
@@ -214,8 +214,7 @@ impl Zset {
         }
     }
 
-    /// Calls `each` with `n` random elements that all differ, or with all if
-    /// there are no more.
+    /// Calls `each` with `n` different random elements, or all if there are fewer.
     pub fn sample_distinct(&self, view: &mut View, n: u64, each: Each<'_>) -> OpResult<()> {
         match &self.form {
             Form::Rows(rows) => rows.sample_distinct(view, n, each),
@@ -230,7 +229,7 @@ impl Zset {
         }
     }
 
-    /// Calls `each` with `n` random elements, each drawn from all.
+    /// Calls `each` with `n` random elements, drawn independently.
     pub fn sample_repeated(&self, view: &mut View, n: u64, each: Each<'_>) -> OpResult<()> {
         match &self.form {
             Form::Rows(rows) => rows.sample_repeats(view, n, each),

@@ -22,7 +22,7 @@ def add(a, b):
 
 @app.task
 def total(numbers):
-    """What a chord ends with."""
+    """The body of a chord."""
     return sum(numbers)
 
 
@@ -36,12 +36,12 @@ def stubborn(self):
 
 @app.task
 def broken():
-    """Fails for good."""
+    """Always fails."""
     raise ValueError("as it should")
 
 
 def main():
-    """Sends work and waits for what comes of it."""
+    """Sends tasks and checks their results."""
     with start_worker(app, pool="threads", concurrency=4, perform_ping_check=False, loglevel="ERROR"):
         results = [add.delay(n, n) for n in range(50)]
         assert [r.get(timeout=30) for r in results] == [2 * n for n in range(50)]

@@ -15,20 +15,20 @@ COMPARE_AND_DELETE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis
 
 
 def count_with_watch(client, key):
-    """Adds to a counter that others change, too: reads it under WATCH."""
+    """Increments a shared counter, which is read under WATCH."""
     for _ in range(ROUNDS):
         client.transaction(lambda pipe: add_one(pipe, key), key)
 
 
 def add_one(pipe, key):
-    """The body of a transaction: what was watched is read before MULTI."""
+    """The body of a transaction: watched keys are read before MULTI."""
     value = int(pipe.get(key) or 0)
     pipe.multi()
     pipe.set(key, value + 1)
 
 
 def count_with_lock(client, key):
-    """The same, kept apart by a lock."""
+    """The same with a lock."""
     for _ in range(ROUNDS):
         with client.lock(f"lock:{key}", timeout=30, sleep=0.001):
             client.set(key, int(client.get(key) or 0) + 1)
@@ -85,7 +85,7 @@ def in_threads(client):
     messages = client.pubsub()
     messages.subscribe("news")
     messages.psubscribe("n*")
-    # The publisher is another connection: the subscriptions must stand first.
+    # The publisher is another connection, so the subscriptions must exist first.
     got = [messages.get_message(timeout=10)["type"] for _ in range(2)]
     assert got == ["subscribe", "psubscribe"], got
     client.publish("news", "hello")
@@ -117,7 +117,7 @@ async def lock_and_add(client, key):
 
 
 async def listen(client, wanted):
-    """Subscribes, and collects so many messages."""
+    """Subscribes, and collects `wanted` messages."""
     async with client.pubsub() as messages:
         await messages.subscribe("async")
         got = []
@@ -152,7 +152,7 @@ async def in_tasks(port, protocol):
 
 
 def main():
-    """Both, in both protocols."""
+    """Runs both clients in both protocols."""
     port = int(sys.argv[1])
     for protocol in (2, 3):
         client = redis.Redis(port=port, protocol=protocol, decode_responses=True)

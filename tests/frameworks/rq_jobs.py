@@ -1,4 +1,4 @@
-"""RQ: jobs with dependencies, retries and a failure, by a worker that forks for each.
+"""RQ: jobs with dependencies, retries and a failure, run by a forking worker.
 
     rq_jobs.py PORT
 """
@@ -14,26 +14,26 @@ PORT = int(os.environ.get("KEDIS_PORT") or sys.argv[1])
 
 
 def note(key, value):
-    """A job: leaves a trace."""
+    """A job that records its call."""
     with redis.Redis(port=PORT) as client:
         client.rpush(key, value)
     return value
 
 
 def fails_first(key):
-    """A job that works the third time."""
+    """A job that succeeds at the third attempt."""
     with redis.Redis(port=PORT) as client:
         if client.incr(key) < 3:
             raise RuntimeError("not yet")
 
 
 def fails():
-    """A job that never works."""
+    """A job that always fails."""
     raise ValueError("as it should")
 
 
 def main():
-    """Enqueues, works until there is nothing left, and looks."""
+    """Enqueues jobs, runs them all, and checks the results."""
     os.environ["KEDIS_PORT"] = str(PORT)
     client = redis.Redis(port=PORT)
     queue = Queue("work", connection=client)
@@ -55,7 +55,7 @@ def main():
 
 
 if __name__ == "__main__":
-    # RQ takes no functions of the main module.
+    # RQ does not accept functions of the main module.
     import rq_jobs
 
     rq_jobs.main()

@@ -10,7 +10,7 @@ thread_local! {
     static INSTANCE: RefCell<Option<(Instance, u32)>> = const { RefCell::new(None) };
 }
 
-/// A log is loaded or leaves nothing; a manifest names files or is refused.
+/// A log is loaded completely or leaves no keys; a manifest names files or is refused.
 pub fn check(data: &[u8]) {
     load(data);
     with_kept(&INSTANCE, Instance::new, |instance| {
@@ -26,7 +26,7 @@ pub fn check(data: &[u8]) {
     });
 }
 
-/// Loads a file of Redis as `--load-rdb` does: all of it, or nothing is left.
+/// Loads a file like `--load-rdb`: completely, or no keys are left.
 pub fn load(data: &[u8]) {
     with_kept(&INSTANCE, Instance::new, |instance| {
         let file = instance.dir().join("file");

@@ -1,23 +1,23 @@
-//! Mutations of streams of commands: a byte that changes within an argument leaves its
-//! length and the checksum behind it right, so that most inputs get past the parser.
+//! Mutations of streams of commands that keep the lengths of arguments and the checksums
+//! valid, so that most inputs get past the parser.
 
 use kedis::base::hash::crc64;
 use kedis::resp::encode::command;
 use kedis::resp::{Limits, Parser, Progress};
 use libfuzzer_sys::fuzzer_mutate;
 
-/// One of so many inputs is mutated as plain bytes.
+/// One of this many inputs is mutated as plain bytes.
 const PLAIN: u64 = 8;
 
 /// A piece of a stream.
 #[derive(Clone)]
 pub enum Item {
-    /// With its end.
+    /// A line, with its end.
     Line(Vec<u8>),
-    /// `$`, a length, and so many bytes, without an end: a file that a master sends.
+    /// `$`, a length, and that many bytes, without CRLF: a file that a master sends.
     File(Vec<u8>),
     Command(Vec<Vec<u8>>),
-    /// What is none of these.
+    /// Other bytes.
     Rest(Vec<u8>),
 }
 
@@ -74,7 +74,7 @@ fn first(rest: &[u8]) -> Option<(Item, usize)> {
                     let file = rest.get(line..line.checked_add(len)?)?;
                     Some((Item::File(file.to_vec()), line + len))
                 }
-                // `$EOF:` and a mark.
+                // `$EOF:` and an end mark.
                 Err(_) => Some((Item::Line(rest[..line].to_vec()), line)),
             }
         }
@@ -82,8 +82,7 @@ fn first(rest: &[u8]) -> Option<(Item, usize)> {
     }
 }
 
-/// Changes the `size` bytes of `data`, which has room for `max_size`; returns how many
-/// they are then.
+/// Mutates the `size` bytes of `data`, which has room for `max_size`; returns the new size.
 pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
     let mut rng = fastrand::Rng::with_seed(u64::from(seed));
     let mut items = items(&data[..size]);
@@ -96,7 +95,7 @@ pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize
         1 => items.insert(one, items[other].clone()),
         2 => items.swap(one, other),
         3 => {
-            // An argument of another command.
+            // Inserts an argument of another command.
             if let Item::Command(from) = &items[other]
                 && let Some(arg) = rng.choice(from).cloned()
                 && let Item::Command(args) = &mut items[one]
@@ -121,13 +120,13 @@ fn change(item: &mut Item, max_size: usize, rng: &mut fastrand::Rng) {
     match item {
         Item::Line(bytes) | Item::File(bytes) | Item::Rest(bytes) => change_bytes(bytes, max_size),
         Item::Command(args) => {
-            // The first one says what the others are.
+            // The first argument is the command's name, and changes less often.
             let at = match rng.u32(..10) {
                 0 => 0,
                 _ => rng.usize(..args.len()),
             };
             change_bytes(&mut args[at], max_size);
-            // A chunk of a data set.
+            // A chunk of a data set: its checksum is updated.
             if let [name, _, rows, checksum] = args.as_mut_slice()
                 && name == b"REPL_SNAPSHOT_ROWS"
             {

@@ -3,10 +3,10 @@
 use kedis::state::config::{Config, split};
 use std::path::Path;
 
-/// A text is refused in words, or gives a configuration that CONFIG REWRITE can write and
-/// that is read again as the same.
+/// A text is refused with an error, or gives a configuration that CONFIG REWRITE can write
+/// and that is equal when read again.
 pub fn check(data: &[u8]) {
-    // It would read files of this machine.
+    // An include would read files of this machine.
     if memchr::memmem::find(&data.to_ascii_lowercase(), b"include").is_some() {
         return;
     }

@@ -1,11 +1,11 @@
-//! The fuzzers: what must hold for any bytes that come from outside. [`TARGETS`] lists
-//! them; `tests/fuzz/run` builds and runs them, and `README.md` says how.
+//! The fuzzers: properties that must hold for any input from outside. [`TARGETS`] lists
+//! them; `tests/fuzz/run` builds and runs them, and `README.md` describes how.
 //!
 //! All of them are one program, since each further one would link RocksDB once more, and
-//! it links the package itself: what is fuzzed is what the server runs. libFuzzer is taken
+//! it links the package itself, so the server's own code is fuzzed. libFuzzer is used
 //! because it is guided by coverage, needs nothing but a C++ compiler, and works with a
 //! stable toolchain: the compiler's own pass counts edges (see `instrument`). The program
-//! learns from the variable `KEDIS_FUZZ` which target it is.
+//! reads its target from the variable `KEDIS_FUZZ`.
 #![no_main]
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -22,10 +22,10 @@ mod requests;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
 use std::sync::LazyLock;
 
-/// What is fuzzed.
+/// A target.
 struct Target {
     name: &'static str,
-    /// Checks one input; panics if something does not hold.
+    /// Checks one input; panics if a property does not hold.
     check: fn(&[u8]),
     /// Whether the input is a stream of commands, which is mutated command by command.
     is_commands: bool,

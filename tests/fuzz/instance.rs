@@ -1,5 +1,6 @@
 //! A server in this process, without a network, for targets that need a database.
 
+use kedis::base::time::UnixMs;
 use kedis::commands::registry;
 use kedis::exec::Executor;
 use kedis::resp::{Reply, Value, decode};
@@ -12,13 +13,13 @@ use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// Inputs that one instance serves. The next one gets a new database, so that what an
-/// input finds depends on few others, and a check does not read more and more of the binlog.
+/// Inputs per instance. Later inputs get a new database, so that a result depends on few
+/// other inputs, and a check does not read an ever growing binlog.
 const INPUTS: u32 = 128;
-/// Bytes that the database may use for its caches.
+/// Memory budget of the database in bytes.
 const MEMORY: u64 = 64 << 20;
 
-/// A server and a client of it.
+/// A server and a client.
 pub struct Instance {
     pub server: Arc<Server>,
     executor: Executor,
@@ -31,12 +32,12 @@ impl Instance {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut storage = StorageConfig::new(dir.path().join("db"));
         storage.memory_budget = MEMORY;
-        // Small inputs reach both forms of collections and strings.
+        // Small limits, so that small inputs reach both forms of collections and strings.
         storage.packed_max_entries = 4;
         storage.string_inline_max = 64;
         let engine = Engine::open(storage).expect("a new database");
         let commands = registry().len();
-        // For digests.
+        // For DEBUG DIGEST.
         let config = Config::from_text(b"enable-debug-command yes", Path::new("fuzz.conf"));
         let config = config.expect("a configuration");
         let server = Server::new(engine, config, None, "0".repeat(40), commands);
@@ -47,7 +48,7 @@ impl Instance {
             "127.0.0.1:2".into(),
             -1,
             0,
-            0,
+            UnixMs::NONE,
             ClientFlags::empty(),
         );
         Instance {
@@ -58,7 +59,7 @@ impl Instance {
         }
     }
 
-    /// A directory for files, of its own.
+    /// A directory for files.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -83,27 +84,26 @@ impl Instance {
         reply
     }
 
-    /// How many keys all DBs have.
+    /// The number of keys in all DBs.
     pub fn keys(&self) -> u64 {
         let keyspaces = self.server.engine.all_keyspaces();
         keyspaces.iter().map(|(_, ks)| ks.counts().keys).sum()
     }
 
-    /// Whatever was tried, the database is in order: it takes writes, and counts equal
-    /// what is there.
+    /// Checks that the database is consistent: it accepts writes, and counts equal the rows.
     pub fn check(&self) {
         let engine = &self.server.engine;
         assert!(!engine.has_failed(), "the engine takes no more writes");
-        // A thread may still commit what it had begun: until that is done there is no turn
-        // alone, and the check sees none of it in part.
+        // Another thread may still have a commit pending. An exclusive transaction waits for
+        // it, so the check does not see a part of it.
         let mut alone = Txn::new(engine.clone());
-        alone.begin_exclusive(0).expect("a turn alone");
+        alone.begin_exclusive(UnixMs::NONE).expect("a turn alone");
         let report = engine.check().expect("a readable database");
         alone.commit().expect("the end of a turn");
         assert!(report.faults.is_empty(), "{:#?}", report.faults);
     }
 
-    /// Removes all there is.
+    /// Removes all data.
     pub fn clear(&mut self) {
         self.must(&[b"FLUSHALL", b"SYNC"]);
         self.must(&[b"FUNCTION", b"FLUSH", b"SYNC"]);
@@ -111,10 +111,10 @@ impl Instance {
     }
 }
 
-/// What an instance is to its target, with something that the target keeps beside it.
+/// A target's instance, or other state, with the number of inputs served.
 type Kept<T> = RefCell<Option<(T, u32)>>;
 
-/// Calls `check` with what `open` has made, which is made anew from time to time.
+/// Calls `check` with the state that `open` creates; it is recreated after [`INPUTS`] inputs.
 pub fn with_kept<T>(
     kept: &'static std::thread::LocalKey<Kept<T>>,
     open: impl FnOnce() -> T,
@@ -122,7 +122,7 @@ pub fn with_kept<T>(
 ) {
     kept.with_borrow_mut(|kept| {
         if kept.as_ref().is_some_and(|(_, served)| *served >= INPUTS) {
-            // The old one ends before the new one begins.
+            // The old instance ends before the new one begins.
             *kept = None;
         }
         let (instance, served) = kept.get_or_insert_with(|| (open(), 0));

@@ -1,5 +1,5 @@
-//! The link to a master, in both dialects: a server of this process follows a master that
-//! answers the handshake and then, to PSYNC, says the input.
+//! The link to a master, in both dialects: a server of this process follows a fake master
+//! that answers the handshake, and sends the input as its answer to PSYNC.
 
 use crate::commands::{Item, items};
 use crate::instance::{Instance, with_kept};
@@ -11,12 +11,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// Nothing of what is waited for takes longer.
+/// Timeout of all waits.
 const PATIENCE: Duration = Duration::from_secs(50);
-/// A key of the replica's that no input names.
+/// A key of the replica that is in no input.
 const OLD: &[u8] = b"\0held before\0";
 
-/// A replica, and the socket on which its master listens.
+/// A replica, and the listening socket of its master.
 struct Replica {
     instance: Instance,
     threads: Option<Threads>,
@@ -28,7 +28,7 @@ impl Replica {
         let instance = Instance::new();
         let threads = Threads::start(&instance.server).expect("threads");
         let master = TcpListener::bind("127.0.0.1:0").expect("a port");
-        // How long `accept` waits.
+        // The timeout of `accept`.
         let listening = SockRef::from(&master);
         listening
             .set_read_timeout(Some(PATIENCE))
@@ -73,8 +73,8 @@ pub fn check_redis(data: &[u8]) {
     });
 }
 
-/// Whatever a master says, the replica stays in order, and holds its old data set or what
-/// the master sent, not parts of both.
+/// Whatever a master sends, the replica stays consistent, and has its old data set or the
+/// master's, not parts of both.
 fn follow(replica: &mut Replica, is_kedis: bool, data: &[u8]) {
     replica.instance.must(&[b"SET", OLD, b"value"]);
     let port = replica.master.local_addr().expect("an address").port();
@@ -95,7 +95,7 @@ fn follow(replica: &mut Replica, is_kedis: bool, data: &[u8]) {
     instance.clear();
 }
 
-/// Answers what the replica says, until it hangs up.
+/// Replies to the replica until it disconnects.
 fn speak(mut socket: TcpStream, is_kedis: bool, data: &[u8]) {
     let limits = Limits {
         max_bulk_len: 1 << 20,
@@ -110,7 +110,7 @@ fn speak(mut socket: TcpStream, is_kedis: bool, data: &[u8]) {
             Ok(_) if is_said => {}
             Ok(n) => heard.extend_from_slice(&buffer[..n]),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
-            // By libFuzzer's timer.
+            // Interrupted by libFuzzer's timer.
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => panic!("the replica neither speaks nor hangs up: {error}"),
         }
@@ -130,7 +130,7 @@ fn speak(mut socket: TcpStream, is_kedis: bool, data: &[u8]) {
                     data
                 }
             };
-            // It may have hung up before all is said.
+            // The replica may have disconnected already.
             if socket.write_all(answer).is_err() || is_said {
                 let _ = socket.shutdown(Shutdown::Write);
                 break;

@@ -1,17 +1,17 @@
-//! The libraries of scripts that decode what clients store.
+//! The libraries of scripts that decode data of clients.
 
 use kedis::lua::{Failure, Halted, Host, Interpreter, Limits, Which};
 use kedis::resp::{Reply, Value, decode};
 use std::cell::RefCell;
 use std::time::Duration;
 
-/// What an interpreter may use.
+/// Memory limit of an interpreter in bytes.
 const MEMORY: usize = 32 << 20;
 /// No decoder takes that long for an input of a few kilobytes.
 const TIME: Duration = Duration::from_secs(5);
 
-// Each script says `refused`, or 1 if what was decoded is encoded and decoded as the same:
-// as many bytes, since the order of a table's keys is nobody's.
+// Each script returns `refused`, or 1 if encoding and decoding the decoded value again gives
+// an equal one: one of the same length, since the order of a table's keys is undefined.
 
 const CJSON: &[u8] = b"local ok, value = pcall(cjson.decode, ARGV[1])
 if not ok then return 'refused' end
@@ -54,7 +54,7 @@ pub fn check_struct(data: &[u8]) {
     run(STRUCT, data);
 }
 
-/// There are no commands.
+/// A host without commands.
 struct Nobody;
 
 impl Host for Nobody {
@@ -92,7 +92,7 @@ fn run(script: &[u8], data: &[u8]) {
                 let refused = said.as_bytes() == Some(b"refused");
                 assert!(refused || said == Value::Int(1), "{said:?}");
             }
-            // The script's own memory is bounded.
+            // The script has reached its memory limit.
             Err(Failure::Error { text, .. }) if text == b"ERR not enough memory" => {}
             Err(failure) => panic!("{failure:?}"),
         }

@@ -1,12 +1,12 @@
-//! RDB files: what a master or a directory of Redis' holds.
+//! RDB files, of a master or from a directory of Redis.
 
 use crate::aof::load;
 use crate::rdb_value::{MAX_STRING, owned};
 use kedis::rdb::Error;
 use kedis::rdb::file::{Entry, FileReader};
 
-/// The reader ends and moves on with each entry; a file that a server loads leaves all of
-/// it or nothing.
+/// The reader advances with each entry and ends; loading a file into a server leaves all of
+/// its keys or none.
 pub fn check(data: &[u8]) {
     read_through(data);
     load(data);

@@ -1,7 +1,8 @@
-//! Values as RDB files and the payloads of DUMP and RESTORE hold them.
+//! Values in the format of RDB files and of payloads for DUMP and RESTORE.
 
 use crate::instance::{Instance, with_kept};
 use kedis::base::hash::crc64;
+use kedis::base::time::UnixMs;
 use kedis::encoding::ValueType;
 use kedis::rdb::decode::{kind_of, read_value};
 use kedis::rdb::encode::Encoder;
@@ -11,17 +12,17 @@ use kedis::rdb::{Dialect, Element, Error, StreamPart, kind};
 use kedis::resp::Value;
 use std::cell::RefCell;
 
-/// Longest string that is taken.
+/// Longest string.
 pub const MAX_STRING: u64 = 1 << 20;
-/// A version whose payloads every server takes, and one of Valkey's own.
+/// A version whose payloads all servers accept, and one of Valkey.
 const VERSIONS: [u16; 2] = [10, 80];
 
 thread_local! {
     static INSTANCE: RefCell<Option<(Instance, u32)>> = const { RefCell::new(None) };
 }
 
-/// The first byte is the value's type. What can be read can be written and is read as the
-/// same; what RESTORE takes, DUMP gives back.
+/// The first byte is the value's type. A value that can be read can be written and read again
+/// unchanged; a payload that RESTORE accepts is returned by DUMP.
 pub fn check(data: &[u8]) {
     let Some((&number, value)) = data.split_first() else {
         return;
@@ -49,7 +50,7 @@ fn restore(instance: &mut Instance, body: &[u8], version: u16) {
         );
         return;
     }
-    // A hash whose fields are all over is nothing, and was taken.
+    // A hash of which all fields have expired is accepted, and creates no key.
     if instance.keys() > 0 {
         let dump = instance.must(&[b"DUMP", b"k"]);
         let dump = dump.as_bytes().expect("a payload");
@@ -65,7 +66,7 @@ fn restore(instance: &mut Instance, body: &[u8], version: u16) {
     assert_eq!(instance.keys(), 0);
 }
 
-/// What an element is, in an order of the kinds; the bits of a score; and its bytes.
+/// An element: its kind, the bits of a score, and its byte strings.
 type Owned = (u64, u64, Vec<u8>, Vec<u8>);
 
 pub fn owned(element: Element<'_>) -> Owned {
@@ -77,13 +78,13 @@ pub fn owned(element: Element<'_>) -> Owned {
             assert!(!score.is_nan(), "a score that is no number");
             (3, score.to_bits(), member.to_vec(), Vec::new())
         }
-        // Encoders do not write the times of fields.
+        // The encoder does not write field expiry.
         Element::Field { field, value, .. } => (4, 0, field.to_vec(), value.to_vec()),
         Element::Stream(part) => (5, 0, shown(part).into_bytes(), Vec::new()),
     }
 }
 
-/// A part of a stream, without what the version that is written does not have.
+/// A part of a stream, without the fields that the written version lacks.
 fn shown(part: StreamPart<'_>) -> String {
     let part = match part {
         StreamPart::Consumer {
@@ -125,7 +126,7 @@ fn each_part(number: u8, value: &[u8], mut each: impl FnMut(StreamPart<'_>)) {
     read.expect("what was read before");
 }
 
-/// The stream, written again.
+/// The stream, encoded again.
 fn rewritten(number: u8, value: &[u8]) -> Vec<u8> {
     let (mut filling, mut nodes) = (Filling::default(), 0);
     each_part(number, value, |part| {
@@ -157,7 +158,7 @@ fn read(number: u8, value: &[u8], dialect: Dialect) -> Result<Vec<Owned>, Error>
     Ok(elements)
 }
 
-/// What can be read can be written, and is then read as the same.
+/// A value that can be read can be written, and read again unchanged.
 fn check_value(number: u8, value: &[u8], dialect: Dialect) {
     let Ok(mut elements) = read(number, value, dialect) else {
         return;
@@ -169,7 +170,7 @@ fn check_value(number: u8, value: &[u8], dialect: Dialect) {
     } else if number == kind::STRING {
         encoder.value_string(None, &elements[0].2, &mut out);
     } else {
-        // The receiver of elements refuses those that occur twice.
+        // The receiver of the elements refuses repeated ones.
         if elements[0].0 != 1 {
             elements.sort();
             elements.dedup_by(|a, b| a.2 == b.2);
@@ -183,7 +184,7 @@ fn check_value(number: u8, value: &[u8], dialect: Dialect) {
                 _ => Element::Field {
                     field: a,
                     value: b,
-                    expire_ms: 0,
+                    expire_ms: UnixMs::NONE,
                 },
             };
             encoder

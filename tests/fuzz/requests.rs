@@ -1,13 +1,13 @@
-//! What must hold of the request parser for any bytes: it does not panic, it
-//! keeps no more than it got, cuts between reads change nothing, and it agrees
-//! with a model that is too simple to be wrong. The decoder of replies, which hears other
-//! servers, does not panic and takes no more than it got.
+//! Properties of the request parser for any bytes: it does not panic, its memory is
+//! bounded by the input, the boundaries of reads do not matter, and it agrees with a very
+//! simple model. The decoder of replies of other servers does not panic, and does not
+//! consume more than its input.
 
 use kedis::resp::{Limits, Parser, Progress, decode};
 
 /// Requests read from one input.
 const REQUESTS: usize = 64;
-/// Inputs up to this long are also given byte by byte.
+/// Longest input that is also parsed byte by byte.
 const BYTEWISE: usize = 512;
 
 /// A request and its length; `None`: more bytes are needed.

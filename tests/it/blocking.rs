@@ -1,5 +1,5 @@
-//! Clients that wait for keys, by the thousand and on several threads: every
-//! element is delivered once, nobody is forgotten.
+//! Thousands of blocked clients on several threads: every element is delivered once, and
+//! every client is served.
 
 use crate::crash::kedis_check;
 use crate::support::{Conn, Pace, Server, Value, args, oracle, seed, wait_for};
@@ -40,7 +40,8 @@ fn elements(reply: Value) -> Vec<Vec<u8>> {
     }
 }
 
-/// Many connections that wait, until each has taken a stop; what they took.
+/// Runs blocking commands on many connections until each has popped a stop element; returns
+/// what they popped.
 fn consume(server: &Server, connections: usize, seed: u64) -> Vec<Vec<u8>> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut conns: Vec<Conn> = (0..connections).map(|_| server.connect()).collect();
@@ -62,17 +63,17 @@ fn consume(server: &Server, connections: usize, seed: u64) -> Vec<Vec<u8>> {
     taken
 }
 
-/// Pushes elements with names of its own in all sorts of ways; their names.
-fn produce(server: &Server, who: usize, count: usize, seed: u64) -> Vec<Vec<u8>> {
+/// Pushes elements with unique names in various ways; returns the names.
+fn produce(server: &Server, producer: usize, count: usize, seed: u64) -> Vec<Vec<u8>> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut conn = server.connect();
     let mut pushed = Vec::new();
     while pushed.len() < count {
         let names: Vec<String> = (0..rng.usize(1..4))
-            .map(|i| format!("{who}:{}:{i}", pushed.len()))
+            .map(|i| format!("{producer}:{}:{i}", pushed.len()))
             .collect();
         let (key, items) = (format!("k{}", rng.usize(..KEYS)), names.join(" "));
-        let own = format!("own{who}");
+        let own = format!("own{producer}");
         let lines = match rng.u32(..5) {
             0 => vec![format!("LPUSH {key} {items}")],
             1 => vec![format!("RPUSH {key} {items}")],
@@ -88,7 +89,8 @@ fn produce(server: &Server, who: usize, count: usize, seed: u64) -> Vec<Vec<u8>>
             }
             _ => vec![
                 format!("RPUSH {own} {items}"),
-                // Fails if somebody made the key in between; then it is moved.
+                // Fails if another client has created the key; the elements are then moved
+                // below.
                 format!("RENAMENX {own} {key}"),
             ],
         };
@@ -104,7 +106,7 @@ fn produce(server: &Server, who: usize, count: usize, seed: u64) -> Vec<Vec<u8>>
     pushed
 }
 
-/// Unblocks clients at random until told to stop.
+/// Unblocks random clients until `stop` is set.
 fn disturb(server: &Server, seed: u64, stop: &AtomicBool) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut conn = server.connect();
@@ -140,9 +142,9 @@ fn every_element_is_delivered_once() {
         let seed = rng.u64(..);
         scope.spawn(move || disturb(server, seed, stop));
         let producers: Vec<_> = (0..4)
-            .map(|who| {
+            .map(|producer| {
                 let seed = rng.u64(..);
-                scope.spawn(move || produce(server, who, ELEMENTS, seed))
+                scope.spawn(move || produce(server, producer, ELEMENTS, seed))
             })
             .collect();
         let mut pushed = Vec::new();
@@ -203,7 +205,8 @@ fn wait_for_blocked(conn: &mut Conn, count: usize) {
 fn clients_that_are_gone_take_nothing() {
     let server = Server::start(&["--io-threads", "2"]);
     let mut conn = server.connect();
-    // One that is closed while it waits, one that closed before it was read.
+    // A client that closes while it is blocked, and one that closes before its request is
+    // read.
     for early in [false, true] {
         let mut gone = server.connect();
         gone.send(&args("BLPOP k 0")).unwrap();
@@ -253,10 +256,10 @@ fn timeouts_end_the_wait_and_not_before() {
         assert_eq!(conn.cmd(&format!("BLPOP k {seconds}")), Value::NullArray);
         let took = start.elapsed();
         assert!(took >= Duration::from_millis(ms as u64), "{took:?}");
-        // Not at the next event by chance: nothing else happens here.
+        // The timeout itself wakes the client: there are no other events here.
         assert!(took < Duration::from_secs(10), "{took:?}");
     }
-    // What arrives for a client that waits is bounded as well.
+    // The query buffer of a blocked client is bounded as well.
     let server = Server::start(&["--client-query-buffer-limit", "1mb"]);
     let mut conn = server.connect();
     conn.send(&args("BLPOP k 0")).unwrap();
@@ -264,8 +267,8 @@ fn timeouts_end_the_wait_and_not_before() {
     assert!(conn.closed_within(Duration::from_secs(20)));
 }
 
-/// A transaction that makes a key which is over before its end: who waits for the key
-/// gets nothing of it, and goes on to wait.
+/// A transaction creates a key that expires before EXEC ends: blocked clients do not get its
+/// elements and stay blocked.
 #[test]
 fn what_is_over_when_a_transaction_ends_is_not_served() {
     let flags = ["--enable-debug-command", "yes"];
@@ -308,7 +311,7 @@ fn what_is_over_when_a_transaction_ends_is_not_served() {
     }
 }
 
-/// Errors with which waits end are counted as all others.
+/// An error that ends a wait is counted in `errorstats`.
 #[test]
 fn errors_that_end_a_wait_are_counted() {
     let server = Server::start(&[]);
@@ -333,9 +336,9 @@ fn errors_that_end_a_wait_are_counted() {
     assert!(errors.contains("errorstat_ERR:count=1"), "{errors}");
 }
 
-/// What a request did to other clients is done before requests that come after its reply.
+/// The effect of a request on other clients is complete before later requests run.
 #[test]
-fn unblock_finds_clients_that_unpause_let_go() {
+fn unblock_finds_clients_that_unpause_released() {
     let server = Server::start(&["--io-threads", "1"]);
     let mut admin = server.connect();
     for round in 0..20 {

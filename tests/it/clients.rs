@@ -1,4 +1,4 @@
-//! A client library as users have it, over RESP2 and RESP3.
+//! A client library in everyday use, over RESP2 and RESP3.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -1,5 +1,5 @@
-//! Copies in memory against what is stored, while collections are made, changed, read,
-//! replaced, deleted, left to expire and reclaimed, by several threads at once.
+//! Row cache and rank index against the stored rows, while several threads create, change,
+//! read, replace, delete, expire and reclaim collections.
 //!
 //! Environment: `KEDIS_COPIES_SECONDS` (8), `KEDIS_COPIES_SEED`.
 
@@ -10,11 +10,12 @@ use crate::support::{Server, Value, args, env_number, seed, wait_for};
 
 const CLIENTS: u64 = 8;
 const KEYS: u64 = 12;
-/// Commands on the way at a time, at the most.
+/// Maximum depth of a pipeline.
 const DEEPEST: usize = 60;
-/// More elements than a value has that is one row.
+/// More elements than a packed collection has.
 const ELEMENTS: u64 = 90;
-/// Keys that keep a commit busy with copies before it comes to those of a collection.
+/// Keys that keep a commit busy with the row cache before it reaches the rows of a
+/// collection.
 const BULK: u64 = 3000;
 
 /// The items of a list, and scores and members of a sorted set.
@@ -24,8 +25,7 @@ fn elements() -> (String, String) {
     (items.collect(), scored.collect())
 }
 
-/// Commands of one commit, which takes long; at the end collections are made that do
-/// not live longer than it.
+/// Commands of one long commit, which also creates and deletes collections at its end.
 fn bulky_batch(client: u64) -> Vec<Vec<Vec<u8>>> {
     let pairs = (0..BULK).map(|n| format!(" bulk:{client}:{n} value"));
     let (items, scored) = elements();
@@ -38,7 +38,7 @@ fn bulky_batch(client: u64) -> Vec<Vec<Vec<u8>>> {
     lines.iter().map(|line| args(line)).collect()
 }
 
-/// A command on one of a few keys: what is a list and what a sorted set changes.
+/// A command on one of a few keys, which change between lists and sorted sets.
 fn random_command(rng: &mut fastrand::Rng) -> Vec<Vec<u8>> {
     let key = format!("key:{}", rng.u64(..KEYS));
     let other = format!("key:{}", rng.u64(..KEYS));

@@ -1,14 +1,12 @@
-//! kill -9 under load: what was acknowledged is there afterwards.
+//! kill -9 under load: acknowledged writes survive.
 //!
-//! Writers work on keys of their own and know from a model what each reply and
-//! each key has to be. The server is killed at a random moment and started
-//! again; then every writer's keys must be as the model says after all
-//! acknowledged commands and some first part of those that were on the way:
-//! a connection's commands happen in order, so nothing else is possible.
-//! Meanwhile a reader notes the greatest count it was shown; no reply may show
-//! what a crash takes back. Keys with a short life must be gone, DBSIZE and
-//! all lengths exact, and the server's own check of its rows and of its copies of
-//! them in memory content, then and while the writers are at work.
+//! Each writer has its own keys and a model that predicts every reply and every key. The
+//! server is killed at a random time and started again. Then the keys of every writer must
+//! equal the model after all acknowledged commands and a prefix of the commands in flight,
+//! since the commands of a connection run in order. Meanwhile a reader records the greatest
+//! value of a counter: no reply may show what a crash takes back (I1). Keys with short
+//! expiries must be gone, DBSIZE and all lengths exact, and DEBUG KEDIS-CHECK must find no
+//! fault in the rows, the row cache and the rank indexes, then and during the load.
 //!
 //! Environment: `KEDIS_CRASH_ROUNDS` (4), `KEDIS_CRASH_SEED`.
 
@@ -22,18 +20,18 @@ use crate::support::checks::Checks;
 use crate::support::{Conn, Server, Value, args, cli, env_number, seed, unix_ms, wait_for};
 use model::{Command, Data, Entry, Ground, Keys, Model, Plan};
 
-/// Databases that the test looks at.
+/// Number of databases that the test reads.
 const DATABASES: i64 = 16;
-/// The database of the keys that live for a moment.
+/// The database of the keys with short expiries.
 const FLEETING_DB: i64 = 4;
-/// Commands that one writer has on the way, at most.
+/// Maximum depth of a writer's pipeline.
 const DEEPEST: usize = 12;
 
 /// One writer over all rounds.
 struct Writer {
     plan: Plan,
     model: Model,
-    /// Sent, not answered, in order.
+    /// Commands without a reply yet, in order.
     in_flight: VecDeque<Command>,
     acknowledged: u64,
 }
@@ -53,8 +51,8 @@ impl Writer {
         }
     }
 
-    /// Writes until the connection breaks. An answer that the model does not
-    /// expect is returned.
+    /// Writes until the connection breaks. Returns an error for a reply that the model does not
+    /// expect.
     fn work(&mut self, server: &str) -> Result<(), String> {
         let Ok(mut conn) = Conn::open(server) else {
             return Ok(());
@@ -84,7 +82,8 @@ impl Writer {
         }
     }
 
-    /// Takes over what the server kept, if that is possible at all.
+    /// Brings the model to the state found on the server; an error if no prefix of the commands
+    /// in flight explains that state.
     fn settle(&mut self, found: &Keys) -> Result<(), String> {
         let acknowledged = self.model.keys.clone();
         for applied in 0..=self.in_flight.len() {
@@ -106,8 +105,8 @@ impl Writer {
                 let (db, key) = (place.0, cli::quote(&place.1));
                 report += &format!(
                     "\n  db {db} {key}\n    acknowledged {}\n    found        {}",
-                    brief(Some(entry)),
-                    brief(found.get(place))
+                    summary(Some(entry)),
+                    summary(found.get(place))
                 );
             }
         }
@@ -116,7 +115,7 @@ impl Writer {
                 let (db, key) = (place.0, cli::quote(&place.1));
                 report += &format!(
                     "\n  db {db} {key} should not be there: {}",
-                    brief(Some(entry))
+                    summary(Some(entry))
                 );
             }
         }
@@ -127,7 +126,7 @@ impl Writer {
     }
 }
 
-fn brief(entry: Option<&Entry>) -> String {
+fn summary(entry: Option<&Entry>) -> String {
     match entry {
         None => "nothing".into(),
         Some(entry) => {
@@ -137,7 +136,7 @@ fn brief(entry: Option<&Entry>) -> String {
     }
 }
 
-/// Sets keys that expire soon, until the connection breaks; the last expiry.
+/// Sets keys that expire soon until the connection breaks; returns the latest expiry.
 fn write_fleeting(server: &str, seed: u64) -> i64 {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut latest = 0;
@@ -153,8 +152,7 @@ fn write_fleeting(server: &str, seed: u64) -> i64 {
             args(&format!("PEXPIREAT g:{n} {at}")),
         ];
         latest = latest.max(at);
-        // A hash whose PEXPIREAT did not arrive lives for ever: one command
-        // more or less is settled by the caller, who removes such keys.
+        // A hash whose PEXPIREAT did not arrive has no expiry; `check` removes it.
         if conn
             .pipeline(&batch)
             .iter()
@@ -166,7 +164,7 @@ fn write_fleeting(server: &str, seed: u64) -> i64 {
     latest
 }
 
-/// Reads a counter until `stop`; the greatest value it was shown.
+/// Reads a counter until `stop` is set; records the greatest value in `greatest`.
 fn watch_counter(server: &str, key: &[u8], greatest: &AtomicI64, stop: &AtomicBool) {
     let Ok(mut conn) = Conn::open(server) else {
         return;
@@ -184,8 +182,8 @@ fn watch_counter(server: &str, key: &[u8], greatest: &AtomicI64, stop: &AtomicBo
     }
 }
 
-/// The server's own check of its rows: binlog dense, counters exact, no row
-/// without an owner. Reclaim may still be on its way, so it gets time.
+/// DEBUG KEDIS-CHECK: binlog without holes, counts exact, no row without an owner. It is
+/// repeated for a while, because reclaim may still be running.
 pub fn kedis_check(conn: &mut Conn) {
     let mut last = Value::Null;
     let clean = crate::support::wait_within(Duration::from_secs(30), || {
@@ -195,8 +193,8 @@ pub fn kedis_check(conn: &mut Conn) {
     assert!(clean, "DEBUG KEDIS-CHECK: {last:?}");
 }
 
-/// Everything in the databases, by SCAN; lengths checked against contents and
-/// DBSIZE against the keys.
+/// Reads all keys of all databases by SCAN; checks lengths against contents and DBSIZE against
+/// the keys.
 fn read_all(conn: &mut Conn) -> Keys {
     let mut all = Keys::new();
     for db in 0..DATABASES {
@@ -235,7 +233,7 @@ fn scan(conn: &mut Conn) -> Vec<Vec<u8>> {
     }
 }
 
-/// A key's content; `None` when it expired in between.
+/// A key's content; `None` if it has expired meanwhile.
 fn read_entry(conn: &mut Conn, key: &[u8]) -> Option<Entry> {
     let mut ask = |before: &str, after: &str| {
         let mut command = args(before);
@@ -286,10 +284,10 @@ fn read_entry(conn: &mut Conn, key: &[u8]) -> Option<Entry> {
     Some(Entry { data, expire_ms })
 }
 
-/// Compares what a restarted server holds with what the writers know.
+/// Compares the keys of a restarted server with the models of the writers.
 fn check(server: &Server, writers: &mut [Writer], fleeting_until: i64, greatest: i64) {
     let mut conn = server.connect();
-    // A hash that was cut off before its expiry arrived has none.
+    // At most one hash has no expiry, because the kill came before its PEXPIREAT.
     wait_for("the fleeting keys' time to pass", || {
         unix_ms() > fleeting_until
     });
@@ -335,8 +333,8 @@ fn check(server: &Server, writers: &mut [Writer], fleeting_until: i64, greatest:
     kedis_check(&mut conn);
 }
 
-/// All writers and readers at work until the server is killed; the last
-/// fleeting expiry.
+/// Runs all writers and readers until the server is killed; returns the latest expiry of the
+/// short-lived keys.
 fn load_and_kill(
     server: &mut Server,
     writers: &mut [Writer],
@@ -358,7 +356,7 @@ fn load_and_kill(
             .collect();
         let fleeting = scope.spawn(|| write_fleeting(&address, fleeting_seed));
         scope.spawn(|| watch_counter(&address, &counter, greatest, &stop));
-        wait_for("the moment to kill", || Instant::now() >= until);
+        wait_for("the time of the kill", || Instant::now() >= until);
         server.kill9();
         stop.store(true, Ordering::Relaxed);
         for writer in working {

@@ -1,8 +1,8 @@
-//! Files that the disk has lost or changed. Each test damages a fresh database itself.
+//! Files that the disk has lost or changed. Each test damages a fresh database.
 //!
-//! What broke once: a byte of the write-ahead log that had changed took thousands of
-//! acknowledged keys with it, and the server started; without the log it did not even say
-//! so. A directory without `CURRENT` was taken for an empty one, and its tables removed.
+//! Past faults: with one changed byte in the write-ahead log the server started without
+//! thousands of acknowledged keys; without the log it started without a message. A directory
+//! without `CURRENT` was taken for an empty one, and its tables were removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ fn with_ending(dir: &Path, ending: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The file of the log that holds most.
+/// The largest file of the write-ahead log.
 fn log(dir: &Path) -> PathBuf {
     let logs = with_ending(dir, "log");
     let size = |path: &PathBuf| path.metadata().unwrap().len();
@@ -52,10 +52,10 @@ fn set_keys(conn: &mut Conn, from: i64, to: i64) {
     }
 }
 
-/// So that the database can be checked.
+/// Allows DEBUG KEDIS-CHECK.
 const DEBUG: &[&str] = &["--enable-debug-command", "yes"];
 
-/// A server with keys in the log alone, killed.
+/// A killed server, whose keys are only in the log.
 fn killed(flags: &[&str]) -> Server {
     let mut server = Server::start(&[DEBUG, flags].concat());
     set_keys(&mut server.connect(), 0, KEYS);
@@ -63,7 +63,7 @@ fn killed(flags: &[&str]) -> Server {
     server
 }
 
-/// A server with keys in tables alone, stopped.
+/// A stopped server, whose keys are only in tables.
 fn stopped(flags: &[&str]) -> Server {
     let mut server = Server::start(&[DEBUG, flags].concat());
     set_keys(&mut server.connect(), 0, KEYS);
@@ -87,7 +87,7 @@ fn run_to_its_end(mut command: Command) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// A start is refused, in words that hold these, and changes nothing.
+/// The start is refused with a message that contains `words`, and changes no file.
 fn assert_refused(server: &Server, words: &[&str]) {
     let before = contents(&db(server));
     for _ in 0..2 {
@@ -108,7 +108,7 @@ fn name_of(path: &Path) -> &str {
     path.file_name().unwrap().to_str().unwrap()
 }
 
-/// Everything but what RocksDB logs of its own.
+/// All files except RocksDB's info log.
 fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let entries = fs::read_dir(dir)
         .unwrap()
@@ -137,8 +137,8 @@ fn assert_sound(conn: &mut Conn) {
 
 const ACCEPT: &str = "--accept-data-loss";
 
-/// Starts it once although something is lost; returns how many of the keys are there:
-/// the first ones.
+/// Starts the server once with `--accept-data-loss`; returns the number of keys that are
+/// left, a prefix of those that were written.
 fn accept_loss(server: &mut Server) -> i64 {
     server.flags.push(ACCEPT.into());
     server.spawn();
@@ -220,7 +220,8 @@ fn a_log_that_is_gone_or_cut_is_missed() {
     assert_has_keys(&server, KEYS);
 }
 
-/// What a kill or a crash of the machine leaves behind the last record is no damage.
+/// Incomplete bytes after the last record, as left by a kill or a crash of the machine, are no
+/// damage.
 #[test]
 fn a_torn_tail_is_no_damage() {
     let mut server = killed(&[]);
@@ -236,13 +237,13 @@ fn a_torn_tail_is_no_damage() {
         fs::write(&log, bytes).unwrap();
         server.spawn();
         assert_has_keys(&server, KEYS);
-        // So that the log has something again.
+        // The log must not be empty for the next round.
         server.connect().must("SET key0 value0");
         server.kill9();
     }
 }
 
-/// The marks as they were kept on another run of the machine.
+/// Changes the boot id in the marks of the log, as after a restart of the machine.
 fn restart_machine(server: &Server) {
     let marks = db(server).join("WAL-MARKS");
     let mut bytes = fs::read(&marks).unwrap();
@@ -261,14 +262,13 @@ fn what_was_not_synced_of_a_manifest_is_no_damage() {
     let manifest = db(&server).join(current.trim_end());
     restart_machine(&server);
     let whole = fs::read(&manifest).unwrap();
-    // A record of 100 bytes, none of which has reached the disk but for its header.
+    // A record of 100 bytes, of which only the header has reached the disk.
     let torn = [&whole[..], &[1, 2, 3, 4, 100, 0, 1], &[0; 100]].concat();
     fs::write(&manifest, torn).unwrap();
     server.spawn();
     assert_has_keys(&server, KEYS);
 }
 
-/// Only what was synced must be there then.
 #[test]
 fn after_a_crash_of_the_machine_only_what_was_synced_must_be_there() {
     let mut server = Server::start(&[DEBUG, &["--appendfsync", "no"]].concat());
@@ -285,7 +285,7 @@ fn after_a_crash_of_the_machine_only_what_was_synced_must_be_there() {
     let whole = fs::read(&log).unwrap();
     flip(&log, len / 4);
     assert_refused(&server, &["lost a part"]);
-    // Pages of what was not synced, written out in another order.
+    // A page of the part that was not synced has not reached the disk.
     let mut torn = whole;
     torn[len * 3 / 4..][..4096].fill(0);
     fs::write(&log, torn).unwrap();
@@ -318,7 +318,7 @@ fn a_directory_that_was_a_database_is_not_taken_for_an_empty_one() {
     }
 }
 
-/// Each single file of a database, left alone, is enough.
+/// Any single file of a database is enough for a refusal.
 #[test]
 fn whatever_is_left_of_a_database_is_refused() {
     let server = stopped(&[]);
@@ -358,7 +358,7 @@ fn an_empty_directory_is_one_also_if_a_file_system_or_a_start_left_something() {
     fs::create_dir_all(dir.join("lost+found")).unwrap();
     fs::write(dir.join("LOCK"), "").unwrap();
     fs::write(dir.join("LOG"), "").unwrap();
-    // As a start leaves it that is killed before the first manifest is in use.
+    // The state after a kill during the first start, before the manifest is in use.
     fs::write(dir.join("IDENTITY"), identity).unwrap();
     fs::write(dir.join("MANIFEST-000001"), "").unwrap();
     fs::write(dir.join("000001.dbtmp"), "MANIFEST-000001\n").unwrap();
@@ -381,8 +381,8 @@ fn a_table_that_is_missing_or_cut_is_refused() {
     assert_has_keys(&server, KEYS);
 }
 
-/// A manifest that was cut where one of its records ends was taken for a shorter one: the
-/// tables that it did not name any more were removed.
+/// A manifest that was truncated at the end of a record was accepted, and the tables that it
+/// no longer named were removed.
 #[test]
 fn a_manifest_that_is_cut_or_changed_is_refused() {
     let mut server = stopped(&[]);
@@ -407,7 +407,7 @@ fn a_manifest_that_is_cut_or_changed_is_refused() {
     assert_has_keys(&server, KEYS);
 }
 
-/// A copy that has not all files yet.
+/// A copy without one of its files.
 #[test]
 fn a_half_copied_backup_is_refused() {
     let mut server = Server::start(DEBUG);
@@ -445,7 +445,7 @@ fn a_half_copied_backup_is_refused() {
             text.contains("is damaged") || text.contains("lost a part"),
             "{text}"
         );
-        // The rest of the copy makes it whole.
+        // With the missing file the copy is complete.
         fs::copy(left_out, db(&server).join(left_out.file_name().unwrap())).unwrap();
         server.spawn();
         assert_has_keys(&server, KEYS);
@@ -453,9 +453,9 @@ fn a_half_copied_backup_is_refused() {
     }
 }
 
-/// The client gets the error, the log and INFO tell of it, and the connection stays.
+/// The client gets the error, the log and INFO report it, and the connection stays open.
 #[test]
-fn a_read_that_meets_a_changed_block_is_told_of() {
+fn a_read_of_a_changed_block_is_logged() {
     let mut server = Server::start(&[]);
     let mut conn = server.connect();
     set_keys(&mut conn, 0, KEYS);
@@ -489,11 +489,14 @@ fn a_read_that_meets_a_changed_block_is_told_of() {
     assert_eq!(conn.info_text("storage", "storage_corrupt_files"), name);
     assert_eq!(conn.info_text("storage", "storage_status"), "corrupt");
     let log = server.log();
-    let told = log
+    let warnings = log
         .lines()
         .filter(|line| line.contains("the disk does not give back"));
-    let told: Vec<&str> = told.collect();
-    assert!(told.len() == 1 && told[0].contains(&name), "{told:?}");
+    let warnings: Vec<&str> = warnings.collect();
+    assert!(
+        warnings.len() == 1 && warnings[0].contains(&name),
+        "{warnings:?}"
+    );
 }
 
 /// Changes a byte of a block with rows of keys; returns the name of its table.
@@ -510,7 +513,7 @@ fn rot(dir: &Path) -> String {
     table.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-/// After a crash of the machine the copy could be missing although SAVE had said OK.
+/// After a crash of the machine the copy could be missing although SAVE had replied OK.
 #[test]
 fn a_copy_whose_directory_is_not_synced_is_no_copy() {
     for command in ["SAVE", "BGSAVE", "BGSAVE RDB"] {
@@ -538,7 +541,7 @@ fn a_copy_whose_directory_is_not_synced_is_no_copy() {
     }
 }
 
-/// What `--repair` says.
+/// Runs `--repair`; returns its messages.
 fn repair(server: &Server) -> String {
     let output = run(server, &["--repair"]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -564,13 +567,13 @@ fn a_repair_finds_the_manifest_again() {
             None => fs::remove_file(&current).unwrap(),
             Some(text) => fs::write(&current, text).unwrap(),
         }
-        let told = repair(&server);
-        assert!(told.contains("the database is whole"), "{told}");
+        let output = repair(&server);
+        assert!(output.contains("the database is whole"), "{output}");
         server.spawn();
         assert_has_keys(&server, KEYS);
         server.terminate();
     }
-    // Without any, one is made of the tables.
+    // Without a manifest, a new one is made from the tables.
     fs::remove_file(&current).unwrap();
     for entry in fs::read_dir(db(&server)).unwrap() {
         let path = entry.unwrap().path();
@@ -580,10 +583,10 @@ fn a_repair_finds_the_manifest_again() {
         }
     }
     assert!(!manifest.is_empty());
-    let told = repair(&server);
+    let output = repair(&server);
     assert!(
-        told.contains("lost: what the manifest alone knew"),
-        "{told}"
+        output.contains("lost: what the manifest alone knew"),
+        "{output}"
     );
     server.spawn();
     assert_has_keys(&server, KEYS);
@@ -593,9 +596,9 @@ fn a_repair_finds_the_manifest_again() {
 fn a_repair_leaves_out_what_cannot_be_read_and_says_what() {
     let mut server = stopped(&[]);
     let table = rot(&db(&server));
-    let told = repair(&server);
-    assert!(told.contains("lost: DB 0: what stands from"), "{told}");
-    assert!(told.contains(&table), "{told}");
+    let output = repair(&server);
+    assert!(output.contains("lost: DB 0: what stands from"), "{output}");
+    assert!(output.contains(&table), "{output}");
     server.spawn();
     let mut conn = server.connect();
     let keys = conn.must("DBSIZE").int();
@@ -617,7 +620,7 @@ fn a_repair_leaves_out_what_cannot_be_read_and_says_what() {
 }
 
 #[test]
-fn a_repair_goes_on_without_a_table_that_is_missing() {
+fn a_repair_continues_without_a_missing_table() {
     let mut server = stopped(&[]);
     let size = |path: &PathBuf| path.metadata().unwrap().len();
     let table = with_ending(&db(&server), "sst")
@@ -646,9 +649,9 @@ fn a_repair_and_a_server_do_not_meet() {
     server.connect().must("SET key 1");
 }
 
-/// One rotten block stopped all writes for good once a compaction met it.
+/// One corrupt block stopped all writes permanently once a compaction read it.
 #[test]
-fn a_rotten_table_is_put_aside_and_writes_go_on() {
+fn a_corrupt_table_is_set_aside_and_writes_continue() {
     let flags = [
         DEBUG,
         &[
@@ -674,7 +677,7 @@ fn a_rotten_table_is_put_aside_and_writes_go_on() {
         conn.info_text("storage", "storage_tables_aside") == table
     });
     assert!(met, "no compaction meets it");
-    // As much as would fill the first level many times over.
+    // Enough to fill the first level several times.
     for _ in 0..6 {
         write_more(&mut conn);
     }
@@ -689,30 +692,30 @@ fn a_rotten_table_is_put_aside_and_writes_go_on() {
                 let text = String::from_utf8_lossy(&text);
                 assert!(text.contains(&table), "{text}");
             }
-            // No key that is there is taken for one that is not.
+            // An existing key is never reported as missing.
             reply => assert_eq!(reply, Value::Int(200)),
         }
     }
     assert!((1..1000).contains(&errors), "{errors}");
     conn.must("BGREWRITEAOF");
     server.terminate();
-    let told = repair(&server);
-    assert!(told.contains("lost: DB 0"), "{told}");
+    let output = repair(&server);
+    assert!(output.contains("lost: DB 0"), "{output}");
     server.spawn();
     let mut conn = server.connect();
-    // The range that is lost has keys that could still be read one by one.
+    // The lost range includes keys that could still be read one by one.
     let lost = keys - conn.must("DBSIZE").int();
     assert!((errors + refused..2000).contains(&lost), "{lost}");
     assert_sound(&mut conn);
 }
 
-/// Names that are spread over all keys.
+/// Names in an order that is scattered over the key range.
 fn name(n: i64) -> String {
     format!("{:08}", n * 7919 % 100_000_000)
 }
 
-/// Sets keys to values that compression does not make small; returns how many of them fell
-/// where nothing can be read.
+/// Sets keys to incompressible values; returns how many writes were refused because of
+/// corruption.
 fn fill(conn: &mut Conn, from: i64, to: i64) -> i64 {
     let mut refused = 0;
     let mut dice = fastrand::Rng::with_seed(from as u64);

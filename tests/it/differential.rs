@@ -5,24 +5,23 @@
 //! both is compared. A sequence that shows a difference is shrunk and printed
 //! as lines for redis-cli.
 //!
-//! - `grammar`: the templates' little language
+//! - `grammar`: the language of the templates
 //! - `families`: the templates, one block per family
-//! - `coverage`: each command is in a family, or is left out for a reason
-//! - `pools`: what stands for a template's `$name`
-//! - `compare`: when two replies count as the same, and the argued differences
+//! - `coverage`: each command is in a family, or on a list with a reason
+//! - `pools`: the values of a template's `$name`
+//! - `compare`: when two replies count as equal, and the accepted differences
 //! - `run`: one sequence on both servers
 //! - `shrink`: the smallest sequence that still differs
 //! - `replicated`: the commands go to the oracle alone, and our server follows it
 //!
-//! Without settings these are the same sequences each time, so that a change is
-//! judged by itself and not by its luck.
+//! By default the sequences are the same in every run, so that results are reproducible.
 //!
-//! Environment: `KEDIS_DIFF_SECONDS`: new ones, for as long as that.
-//! `KEDIS_DIFF_SEED`: those of this seed. `KEDIS_DIFF_FAMILIES` (`strings,bits`).
-//! `KEDIS_DIFF_COLLECT` (1): how many differences to collect before the test fails;
-//! the command that differed is not drawn again. `KEDIS_DIFF_MUTE` (`SPOP,LCS`):
-//! commands never drawn. `KEDIS_DIFF_PROTOCOL` (3): half of the sequences speak it,
-//! half RESP2.
+//! Environment: `KEDIS_DIFF_SECONDS`: random sequences for so many seconds.
+//! `KEDIS_DIFF_SEED`: the sequences of this seed. `KEDIS_DIFF_FAMILIES` (`strings,bits`).
+//! `KEDIS_DIFF_COLLECT` (1): how many differences to collect before the test fails; a
+//! command that differed is not drawn again. `KEDIS_DIFF_MUTE` (`SPOP,LCS`): commands that
+//! are never drawn. `KEDIS_DIFF_PROTOCOL` (3): the protocol of half of the sequences; the
+//! others use RESP2.
 
 mod compare;
 mod coverage;
@@ -43,7 +42,7 @@ use run::{Kind, Pair, Step};
 /// Steps in one sequence, at most.
 const LONGEST: usize = 160;
 
-/// What is compared without settings: that many sequences, of this seed.
+/// The default run: number of sequences and seed.
 const SMOKE_SEQUENCES: u64 = 500;
 const SMOKE_SEED: u64 = 20_261_122;
 
@@ -187,12 +186,12 @@ fn what_is_newer_than_the_oracle() {
     let last = "*1[*2[$s, *1[*2[$2-0, *2[$f, $v]]]]]";
     check(&mut conn, "XREAD STREAMS s +", last);
     check(&mut conn, "XGROUP CREATE s g $", "+OK");
-    // A consumer is made by asking, and was given nothing.
+    // XREADGROUP creates the consumer, although it delivers nothing.
     check(&mut conn, "XREADGROUP GROUP g c STREAMS s >", "*-1");
     let consumers = conn.cmd("XINFO CONSUMERS s g");
     let inactive = consumers.items()[0].items()[7].int();
     assert_eq!(inactive, -1, "{consumers:?}");
-    // A group that is said to have read more than there was has read all.
+    // A group with ENTRIESREAD beyond the number of entries has read all of them.
     check(&mut conn, "XGROUP SETID s g 1 ENTRIESREAD 100", "+OK");
     check(&mut conn, "XGROUP CREATE s all 0 ENTRIESREAD 100", "+OK");
     let groups = conn.cmd("XINFO GROUPS s");

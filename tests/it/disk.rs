@@ -1,12 +1,12 @@
-//! A disk that is full, and one that does not do what it should.
+//! A full disk, and a disk with I/O errors.
 //!
-//! What broke once: after one write that the disk did not take, every command with a key
-//! was refused until a restart, which failed as well while there was no room. A replica
-//! said a wrong reason and tried again every second.
+//! Past faults: after one failed write every command with a key was refused until a restart,
+//! which failed as well while the disk was full. A replica logged a wrong reason and tried
+//! again every second.
 //!
-//! - here: files whose system calls fail, by a library that is preloaded (`faults.c`)
+//! - this file: failing system calls, by a preloaded library (`faults.c`)
 //! - `full`: a small tmpfs that is really full
-//! - `replica`: replicas on either
+//! - `replica`: replicas on either kind
 
 mod full;
 mod replica;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Whether a write was refused in words, and may be tried again.
+/// Whether a write was refused with MISCONF and may be repeated.
 fn is_misconf(reply: &Value) -> bool {
     matches!(reply, Value::Error(text) if text.starts_with(b"MISCONF"))
 }
@@ -56,7 +56,7 @@ impl Faulty {
         Faulty { server, rules }
     }
 
-    /// From now on these calls fail, and no others.
+    /// Replaces the rules: from now on only these calls fail.
     fn fail(&self, rules: &str) {
         std::fs::write(self.rules.path(), rules).unwrap();
     }
@@ -66,10 +66,10 @@ impl Faulty {
     }
 }
 
-/// One kind of trouble.
+/// One kind of failure.
 struct Kind {
     name: &'static str,
-    /// How often the calls fail stands in the place of `{}`.
+    /// `{}` is replaced by the number of failures.
     rules: &'static str,
     flags: &'static [&'static str],
 }
@@ -83,7 +83,7 @@ const fn kind(name: &'static str, rules: &'static str) -> Kind {
 }
 
 const ALWAYS: &[&str] = &["--appendfsync", "always"];
-/// Data go to tables soon.
+/// A small memtable, so that tables are written soon.
 const SMALL: &[&str] = &["--rocksdb.write-buffer-size", "64kb"];
 
 const ENOSPC: &str = "28";
@@ -148,8 +148,8 @@ fn all_there(conn: &mut Conn, keys: &[String], name: &str) {
     }
 }
 
-/// While the disk fails reads go on over the same connection, and after that writes; what
-/// was acknowledged is there, also after a kill.
+/// While the disk fails, reads succeed on the same connection; afterwards writes succeed.
+/// Acknowledged keys are there, also after a kill.
 #[test]
 fn writes_come_back_by_themselves_after_any_error() {
     for kind in kinds() {
@@ -194,7 +194,7 @@ fn writes_come_back_by_themselves_after_any_error() {
     }
 }
 
-/// One error is enough to fail a write, and nobody has to do anything.
+/// A single error may refuse writes, which resume without intervention.
 #[test]
 fn one_error_is_over_at_once() {
     for kind in kinds() {
@@ -218,19 +218,19 @@ fn one_error_is_over_at_once() {
         }
         assert_eq!(conn.must("DBSIZE"), Value::Int(keys), "{name}");
         let log = faulty.server.log();
-        let told = log.matches("Writes are refused (MISCONF)").count();
-        assert!(told <= 2, "{name}: told {told} times");
+        let warnings = log.matches("Writes are refused (MISCONF)").count();
+        assert!(warnings <= 2, "{name}: {warnings} warnings");
     }
 }
 
-/// Half a batch must not come back: EXEC and what it logs are one.
+/// A refused EXEC leaves no part of itself, neither data nor binlog.
 #[test]
 fn what_was_refused_is_not_there_in_part() {
     let mut faulty = Faulty::start(&["--enable-debug-command", "yes"]);
     let mut conn = faulty.connect();
     conn.must("SET count 0");
     for round in 0..5 {
-        // Each number counts for itself.
+        // The library counts per rule text, so each round needs a rule of its own.
         let count = (round + 1).to_string();
         faulty.fail(&rules(&kind("", "write .log EIO {}"), &count));
         conn.must("MULTI");
@@ -263,7 +263,8 @@ fn what_was_refused_is_not_there_in_part() {
     }
 }
 
-/// A read that fails is an error to who asked, also one of a compaction's.
+/// A read error affects only the client that reads; one in a compaction does not stop reads
+/// for good.
 #[test]
 fn reads_that_fail_stop_nothing() {
     let mut faulty = Faulty::start(SMALL);
@@ -272,14 +273,14 @@ fn reads_that_fail_stop_nothing() {
     for n in 0..2000 {
         conn.must(&format!("SET key{n} {value}"));
     }
-    // What is read after a start is on the disk.
+    // After a start, reads come from the disk.
     faulty.server.terminate();
     faulty.server.spawn();
     let mut conn = faulty.connect();
     faulty.fail(&format!("read .sst {EIO} -1"));
     let reply = conn.cmd("GET key1");
     assert!(matches!(&reply, Value::Error(_)), "{reply:?}");
-    // A table is read once it is written, so writes may be refused as well.
+    // A new table is read after it is written, so writes may be refused as well.
     for n in 0..500 {
         let reply = conn.cmd(&format!("SET more{n} {value}"));
         assert!(reply == Value::ok() || is_misconf(&reply), "{reply:?}");

@@ -1,5 +1,5 @@
-//! The documents beside the code: links lead somewhere, the README is short, what tests read
-//! from the environment is written down.
+//! The documents beside the code: links are valid, the README is short, environment variables
+//! are documented.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::replication::{follow, info, server};
 use crate::support::{Server, wait_for};
 
-/// Lines that the README may have.
+/// Maximum length of the README, in lines.
 const README_LINES: usize = 150;
 
 /// Folders whose Markdown files are checked, and single files.
@@ -29,9 +29,9 @@ const INTERNAL: &[&str] = &[
     "KEDIS_TEST_PANICS",
 ];
 
-/// What the manual says in the form of a command, a parameter or a field of INFO, and is none.
+/// Words of the manual that look like a command, a parameter or a field of INFO, but are none.
 const OTHER_NAMES: &[&str] = &[
-    // Commands that are not there, and codes of errors.
+    // Commands that do not exist here, and error codes.
     "BUSY",
     "GEOSEARCHSTORE",
     "HEXPIRE",
@@ -86,7 +86,7 @@ fn pages() -> Pages {
     paths.into_iter().map(with_text).collect()
 }
 
-/// The lines of a page that are no code, without the code within them.
+/// The lines of a page outside of code blocks, without inline code.
 fn prose(text: &str) -> Vec<String> {
     let mut in_code = false;
     let mut lines = Vec::new();
@@ -111,7 +111,7 @@ fn definitions(text: &str) -> BTreeMap<String, String> {
     defined.collect()
 }
 
-/// What stands between `open` and `close`, wherever `open` stands.
+/// The texts between each `open` and the next `close`.
 fn between<'t>(text: &'t str, open: &str, close: char) -> Vec<&'t str> {
     let after = text.split(open).skip(1);
     after
@@ -146,7 +146,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// What is wrong with the target of a link on `page`, if anything is.
+/// The error of a link on `page`, if there is one.
 fn fault(page: &Path, target: &str, pages: &Pages) -> Option<String> {
     if target.contains("://") {
         return None;
@@ -166,7 +166,7 @@ fn fault(page: &Path, target: &str, pages: &Pages) -> Option<String> {
     Some(format!("{}: {target}: no such heading", page.display()))
 }
 
-/// Everything that is wrong with the links of some pages.
+/// All errors in the links of some pages.
 fn faults(pages: &Pages) -> Vec<String> {
     let mut faults = Vec::new();
     for (page, text) in pages {
@@ -210,7 +210,8 @@ fn the_readme_is_short() {
     assert!(lines <= README_LINES, "the README has {lines} lines");
 }
 
-/// Rustdoc renders the pages of the manual as modules: it needs definitions of its own.
+/// Rustdoc renders the pages of the manual as modules, which need link definitions of their
+/// own.
 #[test]
 fn links_of_the_manual_are_defined_for_rustdoc() {
     let modules = read("src/manual.rs");
@@ -236,7 +237,7 @@ fn links_of_the_manual_are_defined_for_rustdoc() {
                 ));
             }
         }
-        // As files they would be read beside the page, where rustdoc has none of them.
+        // Links to files would be relative to the page, where rustdoc has no such files.
         let prose = prose(&text).join("\n");
         let inline = between(&prose, "](", ')').into_iter();
         let files = inline.filter(|target| !target.contains("://") && !target.starts_with('#'));
@@ -253,7 +254,7 @@ fn variables(path: &Path, found: &mut BTreeSet<String>) {
         }
         return;
     }
-    // Some scripts have no extension, some files are no text.
+    // All files are read, since some scripts have no extension; binary files are skipped.
     let text = fs::read_to_string(path).unwrap_or_default();
     let quoted = text.split(['"', '\'']);
     let is_name = |word: &&str| {
@@ -276,7 +277,7 @@ fn variables_are_written_down() {
     assert!(unknown.is_empty(), "{unknown:#?}");
 }
 
-/// What stands as code in the prose of a page, but for its generated part.
+/// The inline code in the prose of a page, without its generated part.
 fn code_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let (mut in_code, mut in_list) = (false, false);
@@ -290,7 +291,7 @@ fn code_words(text: &str) -> Vec<String> {
     words
 }
 
-/// The names that a server has: commands in large letters, parameters, fields of INFO.
+/// The names that a server knows: commands in upper case, parameters, fields of INFO.
 fn names_of(server: &Server) -> BTreeSet<String> {
     let mut conn = server.connect();
     let text = conn.must("INFO everything").text();
@@ -306,7 +307,7 @@ fn names_of(server: &Server) -> BTreeSet<String> {
     names
 }
 
-/// The name that code in the manual begins with, if it looks like one.
+/// The name at the beginning of inline code, if it looks like one.
 fn name_in(code: &str) -> Option<&str> {
     let end = code.find([' ', ':', '=', '.']).unwrap_or(code.len());
     let word = match code.starts_with("rocksdb.") {

@@ -1,5 +1,5 @@
-//! `appendfsync always`: replies that wait for the disk, and those that do not, of
-//! clients that send many requests at once.
+//! `appendfsync always`: the order of replies that wait for the disk and of those that do not,
+//! for clients that pipeline.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use crate::support::{Conn, Server, Value, args, env_number};
 
 const ALWAYS: &[&str] = &["--appendfsync", "always"];
 
-/// A client that knows what is answered to it.
+/// A client that checks the replies and messages that it gets.
 struct Client {
     conn: Conn,
     number: usize,
@@ -36,7 +36,7 @@ impl Client {
         }
     }
 
-    /// A request, and the reply to it.
+    /// A request and its expected reply.
     fn request(&mut self, round: u64, dice: &mut fastrand::Rng) -> (String, Value) {
         let number = self.number;
         match dice.u32(..9) {
@@ -65,7 +65,7 @@ impl Client {
         }
     }
 
-    /// The next reply; the messages that are due come before it.
+    /// The next reply. Expected messages must arrive before it.
     fn reply(&mut self) -> Value {
         loop {
             match self.conn.read().unwrap() {
@@ -81,8 +81,8 @@ impl Client {
         }
     }
 
-    /// Requests at once; in between it waits for what the client before it pushes at
-    /// the end of its own.
+    /// Sends a pipeline that contains a BLPOP for the element that the previous client of the
+    /// ring pushes in its own pipeline.
     fn round(&mut self, round: u64, dice: &mut fastrand::Rng) {
         let mut requests = Vec::new();
         for _ in 0..dice.usize(1..20) {
@@ -150,7 +150,7 @@ fn replies_are_in_order_without() {
     replies_are_in_order(&["--io-threads", "2"]);
 }
 
-/// Ticks wait for the fsync thread or for themselves, from one moment to the next.
+/// The way in which ticks wait for durability changes while they wait.
 #[test]
 fn replies_are_in_order_while_appendfsync_changes() {
     const CHANGES: usize = 100;
@@ -175,7 +175,7 @@ fn replies_are_in_order_while_appendfsync_changes() {
     });
 }
 
-/// A message of a tick that was durable at once overtook those of the tick before.
+/// A message of a tick that was durable immediately overtook those of the previous tick.
 #[test]
 fn messages_of_one_publisher_are_in_order() {
     const MESSAGES: u64 = 5000;
@@ -207,7 +207,8 @@ fn messages_of_one_publisher_are_in_order() {
     });
 }
 
-/// Who unsubscribes has heard what was published before, also without replies.
+/// A client gets messages that were published before its UNSUBSCRIBE, also with CLIENT REPLY
+/// OFF.
 #[test]
 fn a_message_to_oneself_comes_before_what_one_asks_next() {
     let server = Server::start(ALWAYS);
@@ -238,7 +239,7 @@ fn a_message_to_oneself_comes_before_what_one_asks_next() {
     }
 }
 
-/// The item went to a client that was closed before it heard of it.
+/// The element was popped for a client that was closed before it got the reply.
 #[test]
 fn a_stop_while_the_disk_is_slow_loses_nothing() {
     for threads in ["1", "3"] {
@@ -264,12 +265,15 @@ fn stop_while_the_disk_is_slow(threads: &str) {
         let pushed = pusher.read().is_ok();
         let published = publisher.read().is_ok();
         let got = waiting.read();
-        let heard = subscriber.read();
+        let received = subscriber.read();
         crate::support::wait_for("the end", || server.exited().is_some());
         server.restart_failing("before-flush:1:slow");
         let left = server.connect().must("LLEN queue").int();
         assert_eq!(got.is_ok(), pushed, "round {round}: {got:?}, {left} left");
         assert_eq!(left, 0, "round {round}: {got:?}");
-        assert!(!published || heard.is_ok(), "round {round}: {heard:?}");
+        assert!(
+            !published || received.is_ok(),
+            "round {round}: {received:?}"
+        );
     }
 }

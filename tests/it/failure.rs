@@ -1,10 +1,9 @@
-//! Writes that fail at a step of the commit: the client is told, nothing is shown that a
-//! restart would take back, the server refuses what it cannot keep, and goes on when it
-//! can. See `disk` for what the system does not do.
+//! Writes that fail at a step of the commit: the client gets an error, no reply shows what a
+//! restart would take back (I1), the server refuses writes that it cannot keep, and resumes
+//! by itself. See `disk` for failing system calls.
 //!
-//! What broke once: counts were shown before they were written, a failed SWAPDB
-//! stayed swapped in memory, after a failed flush even PING was an error, and only a
-//! restart helped.
+//! Past faults: counts were visible before they were written, a failed SWAPDB stayed swapped
+//! in memory, and after a failed flush even PING was an error until a restart.
 
 use crate::support::{Server, Value, wait_for};
 
@@ -18,14 +17,14 @@ fn a_write_that_fails_leaves_no_trace() {
     no_trace_of_a_failure_at("before-write:3:error", ALWAYS);
 }
 
-/// With a full disk not even what had long been safe could be read.
+/// With a full disk not even old keys could be read.
 #[test]
 fn a_write_that_the_disk_does_not_take_leaves_no_trace() {
     no_trace_of_a_failure_at("while-writing:3:error", &[]);
     no_trace_of_a_failure_at("while-writing:3:error", ALWAYS);
 }
 
-/// Replies wait for the fsync thread then.
+/// Replies wait for the fsync thread.
 const ALWAYS: &[&str] = &["--appendfsync", "always"];
 
 fn no_trace_of_a_failure_at(fail_point: &str, flags: &[&str]) {
@@ -35,7 +34,7 @@ fn no_trace_of_a_failure_at(fail_point: &str, flags: &[&str]) {
     conn.must("SET a 1");
     conn.must("SET b 1");
     assert!(is_misconf(&conn.cmd("SET c 1")));
-    // The connection is the same one, and needs no restart of the server.
+    // The same connection works, without a restart of the server.
     assert_eq!(conn.must("DBSIZE"), Value::Int(2));
     assert_eq!(conn.must("EXISTS c"), Value::Int(0));
     wait_for("writes", || conn.cmd("SET d 1") == Value::ok());
@@ -60,7 +59,7 @@ fn a_swap_that_fails_is_taken_back() {
     assert_eq!(conn.must("EXISTS zero"), Value::Int(0));
 }
 
-/// Replies wait until the disk has what they tell of: here until the second attempt.
+/// Replies wait until their writes are durable: here until the second attempt.
 #[test]
 fn a_sync_that_fails_once_is_a_delay() {
     let mut server = Server::start(ALWAYS);
@@ -75,9 +74,9 @@ fn a_sync_that_fails_once_is_a_delay() {
     assert_eq!(server.connect().must("DBSIZE"), Value::Int(2));
 }
 
-/// What was lost when the disk did not take it was only a line in the log.
+/// A failed sync was only a line in the log, and the writes were lost.
 #[test]
-fn a_sync_of_every_second_that_fails_is_told_of_and_made_good() {
+fn a_failed_sync_of_every_second_is_logged_and_repeated() {
     let mut server = Server::start(&["--appendfsync", "everysec"]);
     server.connect().must("SET a 1");
     server.restart_failing("before-sync:1:error");
@@ -118,8 +117,8 @@ fn turning_the_binlog_off_begins_a_new_history() {
     assert_ne!(id(&server), second);
 }
 
-/// RocksDB makes a column family and then fails to note its options: it was there and
-/// could not be used, nor could that of any other new DB.
+/// RocksDB creates a column family and then fails to write its OPTIONS file: the family existed
+/// but could not be used, and no other new DB could be created.
 #[test]
 fn a_db_that_could_not_be_made_is_made_later() {
     let mut server = Server::start(&[]);

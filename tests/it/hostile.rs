@@ -1,12 +1,12 @@
 //! Input that no client library sends: broken, huge, slow or never read.
 //!
-//! Whatever comes in, the process lives, its memory stays bounded, other
-//! clients are served, and the error reads as the oracle words it.
+//! For any input the process survives, its memory stays bounded, other clients are served, and
+//! the error text is the oracle's.
 //!
 //! - `requests`: broken, torn and random bytes
-//! - `memory`: what clients may cost that announce much or never read
-//! - `idle`: connections that say nothing, and very many of them
-//! - `long_commands`: commands that take long, and who is served meanwhile
+//! - `memory`: the cost of clients that announce much or never read
+//! - `idle`: connections that send nothing, and very many of them
+//! - `long_commands`: commands that take long, while other clients are served
 //!
 //! Environment: `KEDIS_HOSTILE_SEED`.
 
@@ -20,15 +20,15 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Conn, Pace, Server, Value};
 
-/// How far the resident memory may grow over what one hostile test does. A
-/// server that believes an announced length exceeds it many times over.
+/// Maximum growth of the resident memory during a hostile test. A server that allocates
+/// announced lengths exceeds it many times.
 const GROWTH: u64 = 300 << 20;
 
-/// A PING that takes longer waits for what another client asked for.
+/// A PING that takes longer is blocked by the request of another client.
 const STUCK: Duration = Duration::from_secs(10);
 
-/// Runs `hostile` and fails when the memory grew out of bounds at any moment
-/// of it or others were not served within a second.
+/// Runs `hostile`; fails if the memory exceeds [`GROWTH`] or a PING of another client takes
+/// longer than [`STUCK`] meanwhile.
 fn bounded(server: &Server, hostile: impl FnOnce()) {
     let before = server.rss();
     let done = AtomicBool::new(false);

@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::support::server::{binary, free_port};
 use crate::support::{Conn, Server, Value, args, oracle, unix_ms, wait_for, wait_within};
 
-/// Appends numbers to a list until the connection ends; how many were
-/// acknowledged and how many sent.
+/// Appends numbers to a list until the connection ends; returns how many were acknowledged
+/// and how many were sent.
 fn append_numbers(server: &str, list: &str) -> (u64, u64) {
     let mut conn = Conn::open(server).unwrap();
     let (mut acknowledged, mut sent) = (0, 0);
@@ -141,7 +141,7 @@ fn shutdown_in_all_its_forms() {
     );
 }
 
-/// Runs a start that has to fail, and soon; what it printed.
+/// Runs a start that must fail soon; returns its output.
 fn failing_start(flags: &[&str]) -> String {
     let dir = tempfile::tempdir().unwrap();
     failing_start_in(dir.path(), *free_port(), flags)
@@ -208,7 +208,7 @@ fn mistakes_in_flags_are_named() {
             ],
             vec!["set x", "another"],
         ),
-        // Accepted once, and then the server was open to everybody.
+        // Once accepted without effect, which left the server open to everyone.
         (vec!["--user", "default", "off"], vec!["user"]),
         (vec!["--aclfile", "users.acl"], vec!["aclfile"]),
         (
@@ -226,7 +226,7 @@ fn mistakes_in_flags_are_named() {
     }
 }
 
-/// Starts with a configuration file that must be refused; what it printed.
+/// Starts with a configuration file that must be refused; returns the output.
 fn refused_file(path: &Path) -> String {
     let dir = tempfile::tempdir().unwrap();
     let file = path.display().to_string();
@@ -251,7 +251,7 @@ fn mistakes_in_a_file_are_named_with_their_line() {
             1,
             "/nonexistent/kedis.conf",
         ),
-        // What only a look at the whole, or at the system, shows to be wrong.
+        // Errors that only the whole file or the operating system shows.
         ("\nrename-command NOSUCH x\n", 2, "no such command"),
         ("rename-command set x\nrename-command get X\n", 2, "another"),
         ("\nuser default off\n", 2, "no ACL users"),
@@ -366,7 +366,7 @@ fn a_unix_socket() {
     assert_eq!(server.connect().must("GET over"), Value::bulk("socket"));
     let mode = fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
-    // What a killed server leaves behind does not stop the next one.
+    // The socket file of a killed server does not prevent the next start.
     server.kill9();
     server.spawn();
     let mut conn = Conn::open_unix(&path).unwrap();
@@ -399,8 +399,7 @@ fn several_addresses() {
     assert!(Conn::open(&format!("127.0.0.3:{}", server.port())).is_err());
 }
 
-/// An address twice is a mistake, as in Redis: also where it may be missing, and
-/// under two names.
+/// A repeated address is an error, as in Redis: also an optional one, and one under two names.
 #[test]
 fn no_address_twice() {
     let dir = tempfile::tempdir().unwrap();
@@ -440,8 +439,8 @@ fn ipv6() {
     assert_eq!(four.must("GET from"), Value::bulk("six"));
 }
 
-/// A copy takes the place of the one before, which is removed. Where the database itself
-/// stood, as after a start in a copy, that was lost.
+/// A copy replaces the previous one, which is removed. If the database itself was there, as
+/// after a start in a copy, it was lost.
 #[test]
 fn a_copy_takes_the_place_of_no_database() {
     let mut server = Server::start(&["--db-name", "dump.rdb"]);
@@ -465,8 +464,8 @@ fn a_copy_takes_the_place_of_no_database() {
     assert_eq!(server.connect().must("DBSIZE"), Value::Int(2));
 }
 
-/// A directory that only looked like a database was removed; a copy that could not be put
-/// in its place kept the space of all its files.
+/// A directory that only looked like a database was removed; a copy that could not be moved to
+/// its path kept the space of its files.
 #[test]
 fn what_is_no_copy_stays_and_a_failed_one_goes() {
     let server = Server::start(&["--enable-protected-configs", "yes"]);
@@ -499,7 +498,7 @@ fn what_is_no_copy_stays_and_a_failed_one_goes() {
     assert!(dir.join("copy/CURRENT").exists());
 }
 
-/// However many requests one holds.
+/// Each read and write system call counts once, however many requests it carries.
 #[test]
 fn reads_and_writes_of_connections_are_counted() {
     let server = Server::start(&[]);

@@ -1,10 +1,9 @@
-//! Linearizability: what concurrent clients saw must be what one client could
-//! have seen that did everything one after the other, each operation at some
-//! moment between its request and its reply; also across kill -9, where what
-//! was not answered happened before the end or not at all.
+//! Linearizability: the replies to concurrent clients must be explained by a sequential order
+//! in which each operation takes effect between its request and its reply; also across kill
+//! -9, where an operation without a reply took effect before the kill or not at all.
 //!
-//! Keys come in pairs; operations, EXECs and scripts stay within one pair, so
-//! each pair's history is checked by itself.
+//! Keys come in pairs. Operations, EXECs and scripts stay within one pair, so the history of
+//! each pair is checked separately.
 //!
 //! Environment: `KEDIS_LINEAR_ROUNDS` (4), `KEDIS_LINEAR_SEED`.
 
@@ -49,7 +48,7 @@ fn words(call: &Call, pair: usize) -> Vec<String> {
     words
 }
 
-/// What a reply says: the number in it, if there is one.
+/// The number in a reply, if there is one.
 fn number(reply: &Value) -> Option<i64> {
     match reply {
         Value::Int(n) => Some(*n),
@@ -59,7 +58,7 @@ fn number(reply: &Value) -> Option<i64> {
     }
 }
 
-/// How a client asks for several calls as one operation.
+/// How a client sends several calls as one operation.
 enum Form {
     One,
     Exec,
@@ -67,8 +66,8 @@ enum Form {
     Script(bool),
 }
 
-/// Runs the calls of a script: its arguments are the words of each, with a line
-/// break in between. What has no number is nil.
+/// Runs several calls: each argument is a line with the words of one call. A reply without a
+/// number becomes nil.
 const SCRIPT: &str = "local replies = {} \
     for i, line in ipairs(ARGV) do \
         local words = {} \
@@ -110,7 +109,7 @@ fn ask(conn: &mut Conn, pair: usize, calls: &[Call], form: &Form) -> Option<Vec<
     }
 }
 
-/// Works until the server is gone; what was done, with the pair.
+/// Runs operations until the connection breaks; returns each with its pair.
 fn work(address: &str, origin: Instant, seed: u64, count: &AtomicUsize) -> Vec<(usize, Operation)> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut done = Vec::new();
@@ -161,7 +160,7 @@ fn histories_are_linearizable_across_kill9() {
             let (address, count) = (&address, &count);
             let work = |&seed: &u64| scope.spawn(move || work(address, origin, seed, count));
             let clients: Vec<_> = seeds.iter().map(work).collect();
-            wait_for("the moment to kill", || {
+            wait_for("the time of the kill", || {
                 count.load(Ordering::Relaxed) >= goal
             });
             server.kill9();
@@ -181,7 +180,7 @@ fn histories_are_linearizable_across_kill9() {
             });
         }
         server.spawn();
-        // What is there now must be one of the ends that the history can have.
+        // The present state must be one of the possible final states of the history.
         let mut conn = server.connect();
         for (pair, possible) in possible.iter_mut().enumerate() {
             let found =

@@ -1,5 +1,5 @@
-//! What a Redis has left, loaded at the start: append-only logs, what clients hear
-//! meanwhile, and what a server says that finds such files and does not load them.
+//! Redis' files, loaded at the start: append-only logs, replies to clients during the load,
+//! and the message of a server that finds such files and does not load them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use crate::support::{Conn, Server, Value, oracle, wait_for};
 
 const DEBUG: [&str; 2] = ["--enable-debug-command", "yes"];
 
-/// A Redis with an append-only log whose base and increments have something of all types.
+/// A Redis with an append-only log, to fill with all types.
 fn redis_with_log(base: &str) -> Server {
     let flags = ["--appendonly", "yes", "--appendfsync", "always"];
     let preamble = [
@@ -36,7 +36,7 @@ fn redis_with_log(base: &str) -> Server {
     redis
 }
 
-/// Adds to the log what has no place in a base.
+/// Adds commands that are logged in the increments.
 fn write_more(redis: &Server) {
     let mut conn = redis.connect();
     let code = "#!lua name=one\nredis.register_function('f', function() return 'one.f' end)";
@@ -62,7 +62,7 @@ fn write_more(redis: &Server) {
     conn.must("SWAPDB 3 4");
 }
 
-/// The base and the increments of a log.
+/// The base file and the increment file of a log.
 fn parts(redis: &Server) -> (PathBuf, PathBuf) {
     let dir = redis.data_dir().join("appendonlydir");
     let files = fs::read_dir(dir)
@@ -78,7 +78,7 @@ fn parts(redis: &Server) -> (PathBuf, PathBuf) {
     (named(".base."), named(".incr."))
 }
 
-/// The server that loads it, once it is up.
+/// A server that has loaded the file.
 fn loaded_from(path: &Path) -> Server {
     let path = path.display().to_string();
     let server = Server::start(&[&DEBUG[..], &["--load-rdb", &path]].concat());
@@ -87,7 +87,7 @@ fn loaded_from(path: &Path) -> Server {
     server
 }
 
-/// Runs a server that is not to come up; what it printed.
+/// Runs a start that must fail; returns the output.
 fn refused(dir: &Path, path: &Path, flags: &[&str]) -> String {
     let path = path.display().to_string();
     let port = free_port();
@@ -99,7 +99,7 @@ fn refused(dir: &Path, path: &Path, flags: &[&str]) -> String {
     text
 }
 
-/// What each key of a DB holds, in an order that does not depend on the server.
+/// The keys of a DB with their contents, in an order that does not depend on the server.
 fn contents(conn: &mut Conn) -> BTreeMap<String, String> {
     let keys = conn.must("KEYS *");
     let keys: Vec<String> = keys.items().iter().map(Value::text).collect();
@@ -118,7 +118,7 @@ fn contents(conn: &mut Conn) -> BTreeMap<String, String> {
         let value = conn.must(&read.replace("{}", &key));
         let mut parts: Vec<String> = match kind.as_str() {
             "string" => vec![format!("{value:?}")],
-            // Times of delivery and sizes of nodes are the server's own.
+            // Delivery times and node sizes differ between servers.
             "stream" => {
                 let entries = conn.must(&format!("XRANGE {key} - +"));
                 let pending = conn.must(&format!("XPENDING {key} group"));
@@ -139,13 +139,13 @@ fn contents(conn: &mut Conn) -> BTreeMap<String, String> {
     found
 }
 
-/// The data are those of the oracle.
+/// Checks that both servers have the same data.
 fn compare(ours: &Server, theirs: &Server) {
     let (mut ours, mut theirs) = (ours.connect(), theirs.connect());
     for db in 0..16 {
         let [our, their] = [&mut ours, &mut theirs].map(|conn| {
             conn.must(&format!("SELECT {db}"));
-            // Its time is over, in the one's own time.
+            // Each server expires the keys by its own clock.
             wait_for("the end of a key", || {
                 conn.must("EXISTS soon kept") == Value::Int(0)
             });
@@ -170,7 +170,7 @@ fn append_only_logs_are_loaded_like_rdb_files() {
         let dir = redis.data_dir().join("appendonlydir");
         let (base, increments) = parts(&redis);
         redis.kill9();
-        // By their directory, by their manifest, and as one file of old.
+        // The directory, the manifest, and a single file of the old format.
         let manifest = dir.join("appendonly.aof.manifest");
         let single = dir.join("single.aof");
         let both = [fs::read(&base).unwrap(), fs::read(&increments).unwrap()].concat();
@@ -179,7 +179,7 @@ fn append_only_logs_are_loaded_like_rdb_files() {
         for path in [&dir, &manifest, &single] {
             let mut server = loaded_from(path);
             compare(&server, &redis);
-            // It stays there without the files.
+            // The data is kept after a restart without the files.
             server.flags.truncate(DEBUG.len());
             server.restart();
             compare(&server, &redis);
@@ -213,7 +213,7 @@ fn what_a_crash_has_cut_off_is_left_out() {
     }
 }
 
-/// Nothing of what cannot be loaded as a whole is left.
+/// A file that cannot be loaded completely leaves no keys.
 #[test]
 fn logs_that_are_damaged_are_refused_as_a_whole() {
     let dir = tempfile::tempdir().unwrap();
@@ -288,7 +288,7 @@ fn logs_that_are_damaged_are_refused_as_a_whole() {
     }
     let printed = refused(scratch.path(), scratch.path(), &[]);
     assert!(printed.contains("holds 0 manifests"), "{printed}");
-    // The same directory, which is as empty as it was.
+    // The same directory is still empty.
     let mut server = Server::prepare(&DEBUG);
     server.data = Some(scratch.path().to_owned());
     server.spawn();
@@ -302,7 +302,7 @@ fn logs_that_are_damaged_are_refused_as_a_whole() {
     assert_eq!(server.connect().must("GET a"), Value::bulk("b"));
 }
 
-/// It started empty, and the log said nothing.
+/// The server started empty without a message.
 #[test]
 fn files_of_a_redis_that_are_not_loaded_are_named() {
     let dir = tempfile::tempdir().unwrap();
@@ -326,7 +326,7 @@ fn files_of_a_redis_that_are_not_loaded_are_named() {
         "{line}"
     );
     server.terminate();
-    // What the configuration says that a Redis would load comes first.
+    // The file that Redis would load with this configuration comes first.
     let log = dir.path().join("appendonlydir");
     fs::create_dir(&log).unwrap();
     for entry in fs::read_dir(from.join("appendonlydir")).unwrap() {
@@ -338,7 +338,7 @@ fn files_of_a_redis_that_are_not_loaded_are_named() {
     let line = hint(&server).expect("a line");
     let with = format!("with --load-rdb {} ", log.display());
     assert!(line.contains(&with) && line.contains("dump.rdb"), "{line}");
-    // A server with data has no need of it; nor one beside other files.
+    // No message if the server has data, or if the file is no dump.
     server.connect().must("SET a 1");
     let lines = |server: &Server| server.log().matches("--load-rdb").count();
     let before = lines(&server);
@@ -352,7 +352,7 @@ fn files_of_a_redis_that_are_not_loaded_are_named() {
     assert_eq!(hint(&other), None);
 }
 
-/// A process that loads.
+/// A process that loads a file.
 struct Loader {
     child: Child,
     address: String,
@@ -391,9 +391,9 @@ impl Drop for Loader {
     }
 }
 
-/// PING had no answer until all was loaded.
+/// PING got no reply until everything was loaded.
 #[test]
-fn while_data_is_loaded_clients_are_told_so() {
+fn clients_get_loading_while_data_is_loaded() {
     let keys = 400_000;
     let redis = oracle(&DEBUG);
     redis
@@ -412,7 +412,7 @@ fn while_data_is_loaded_clients_are_told_so() {
     let our_replies = asked_while_loading(&mut our);
     check_progress(&mut our, fs::metadata(&dump).unwrap().len());
     stop_while_it_loads(ours, data.path());
-    // The oracle loads the same, so slowly that it does not end.
+    // The oracle loads the same file, too slowly to finish during the test.
     let port = free_port();
     let mut command = Command::new(redis.binary());
     command
@@ -430,7 +430,7 @@ fn while_data_is_loaded_clients_are_told_so() {
         );
     }
     drop(theirs);
-    // From the beginning again, and to the end.
+    // The load again, from the beginning to the end.
     let mut server = Server::prepare(&flags[..2]);
     server.data = Some(data.path().to_owned());
     server.spawn();
@@ -441,7 +441,7 @@ fn while_data_is_loaded_clients_are_told_so() {
     assert!(!info.contains("loading_start_time"), "{info}");
 }
 
-/// A log of these commands, in a folder of its own.
+/// A log of these commands, in a directory of its own.
 fn log_of(commands: &[&[&str]]) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log.aof");
@@ -453,7 +453,7 @@ fn log_of(commands: &[&[&str]]) -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-/// The commands of scripts were told that the server loads.
+/// Commands of scripts got the error LOADING.
 #[test]
 fn scripts_of_a_log_run_as_they_did() {
     let library = "#!lua name=lib
@@ -489,7 +489,7 @@ fn a_script_without_an_end_in_a_log_ends_with_the_server() {
     let ours = Loader::start(Server::command(data.path(), *port, &flags), port);
     let mut conn = ours.connect();
     wait_for("the load", || is_loading(&conn.cmd("PING")));
-    // Without the script it would be over long before.
+    // Without the script the load would end long before.
     for _ in 0..1000 {
         let reply = conn.cmd("PING");
         assert!(is_loading(&reply), "{reply:?}");
@@ -503,12 +503,12 @@ fn is_loading(reply: &Value) -> bool {
         .is_some_and(|error| error.starts_with("LOADING"))
 }
 
-/// What a server that loads answers.
+/// The replies of a server that loads.
 fn asked_while_loading(client: &mut Conn) -> Vec<(&'static str, Value)> {
     let reply = client.cmd("PING");
     let text = "LOADING Redis is loading the dataset in memory";
     assert_eq!(reply.error().as_deref(), Some(text));
-    // A transaction is refused where its commands are.
+    // A transaction with a refused command is refused.
     client.must("MULTI");
     assert!(is_loading(&client.cmd("SET a b")));
     let end = client.cmd("EXEC").error().unwrap();
@@ -592,7 +592,8 @@ fn check_progress(our: &mut Conn, total: u64) {
     field(our, "loading_eta_seconds").parse::<u64>().unwrap();
 }
 
-/// A stop does not wait for the end of the load, and no start shows a part of it.
+/// A stop does not wait for the end of the load, and a later start is refused instead of
+/// showing a part of the data.
 fn stop_while_it_loads(mut ours: Loader, data: &Path) {
     let pid = Pid::from_raw(ours.child.id() as i32).unwrap();
     kill_process(pid, Signal::TERM).unwrap();

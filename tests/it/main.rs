@@ -1,40 +1,39 @@
 //! Tests of the server as its users see it: a process, sockets, a data directory.
 //!
-//! One binary for all of them, because every further test crate would link
-//! RocksDB once more. Nothing in here knows the server's inside; what a test
-//! needs it learns over a socket, from `/proc` or from Debian's redis-server
-//! (the oracle), which runs next to ours and has to answer the same.
+//! One binary for all of them, because every further test crate would link RocksDB again. The
+//! tests use the server only from outside: over sockets, from `/proc`, and by comparison with
+//! Debian's redis-server (the oracle), which must give the same replies.
 //!
 //! Modules:
 //! - `support`: processes, connections, replies, random numbers, waiting
 //! - `differential`: random commands against the oracle
-//! - `oracle`: what neither keys nor chance decide, beside the oracle
-//! - `copies`: copies in memory, against what is stored
+//! - `oracle`: replies that do not depend on keys, against the oracle
+//! - `copies`: row cache and rank index, against the stored rows
 //! - `crash`: kill -9 under load
 //! - `damage`: files that the disk has lost or changed
 //! - `durability`: replies that wait for the disk
 //! - `failure`: writes that fail
-//! - `disk`: a disk that is full, or does not do what it should
+//! - `disk`: a disk that is full or has I/O errors
 //! - `hostile`: input that no client library sends
 //! - `lifecycle`: start, stop, addresses, configuration
 //! - `process`: the background, signals, file descriptors, the log
-//! - `replication`: masters, replicas, and what happens to them
-//! - `clients`: a client library as users have it
+//! - `replication`: masters and replicas, their links and failures
+//! - `clients`: a client library
 //! - `transactions`: EXEC and WATCH under concurrency and kill -9
 //! - `scripts`: scripts that take long, and their limits
-//! - `linear`: histories that must have an order
-//! - `blocking`: thousands of clients that wait
+//! - `linear`: linearizability
+//! - `blocking`: thousands of blocked clients
 //! - `pubsub`: messages to subscribers
-//! - `loading`: what a Redis has left, loaded at the start
+//! - `loading`: Redis' files, loaded at the start
 //! - `migrate`: keys that move to other servers
 //! - `rdb`: files from and for redis-server
 //! - `notify`: keyspace events
-//! - `service`: what service managers, logs and people who start it see
+//! - `service`: service managers, logs and the command line
 //! - `streams`: streams over replication, and waits that end by expiry
 //! - `tracking`: client-side caches
 //! - `unread`: replies that their clients do not read
-//! - `workers`: what takes long, beside clients that write
-//! - `tidy`: house rules of the sources
+//! - `workers`: slow commands, beside clients that write
+//! - `tidy`: rules for the sources
 //! - `docs`: documents and their links
 #![allow(clippy::unwrap_used)]
 

@@ -1,11 +1,11 @@
-//! What the process takes, whatever it holds.
+//! The memory of the process stays within its budget.
 
 use crate::support::cgroup::Cgroup;
 use crate::support::conn::encode;
 use crate::support::{Conn, Server, Value, wait_for, wait_within};
 use std::time::Duration;
 
-/// Values of a size that stands in the block cache, not among the hot rows.
+/// Values of a size that is cached in the block cache, not in the row cache.
 const VALUE_BYTES: usize = 8 << 10;
 const VALUES: u64 = 40_000;
 const BATCH: u64 = 100;
@@ -20,7 +20,7 @@ fn get(conn: &mut Conn, from: u64) {
     }
 }
 
-/// The caches alone would fill the budget: they make room for what comes on top.
+/// The caches alone would fill the budget; they shrink to make room for other memory.
 #[test]
 fn the_process_stays_within_maxmemory() {
     const MAXMEMORY: u64 = 160 << 20;
@@ -38,7 +38,7 @@ fn the_process_stays_within_maxmemory() {
                 .all(|reply| *reply == Value::ok())
         );
     }
-    // The cache is full, and stays so.
+    // Reads keep the cache full.
     let mut from = 0;
     while from < 4 * VALUES {
         get(&mut conn, from);
@@ -53,9 +53,9 @@ fn the_process_stays_within_maxmemory() {
     assert!(within, "the process takes {takes} bytes of {MAXMEMORY}");
     let share = conn.info_number("rocksdb", "block_cache_share");
     assert!(conn.info_number("rocksdb", "block_cache_capacity") < share);
-    // At the most half of it is given up; what remains is used.
+    // At most half of the cache is given up; the rest is used.
     assert!(conn.info_number("rocksdb", "block_cache_usage") >= share * 2 / 5);
-    // More room is used.
+    // With a larger budget the cache grows.
     conn.must("CONFIG SET maxmemory 1gb");
     let grows = || {
         conn.info_number("rocksdb", "block_cache_capacity")
@@ -64,7 +64,7 @@ fn the_process_stays_within_maxmemory() {
     assert!(wait_within(Duration::from_secs(30), grows));
 }
 
-/// A DB with one key costs little, however many there are.
+/// DBs with one key each take little memory.
 #[test]
 fn dbs_with_few_keys_take_little_memory() {
     const DBS: u64 = 200;
@@ -79,12 +79,12 @@ fn dbs_with_few_keys_take_little_memory() {
     assert!(used < DBS * (32 << 10), "{} bytes for each", used / DBS);
 }
 
-/// A container of half a gigabyte, and what the server takes of it by default.
+/// The memory limit of the container, and the server's default budget in it.
 const CONTAINER: u64 = 512 << 20;
 const BUDGET: u64 = CONTAINER / 2;
 
-/// Runs a server with default settings in a container, has its memory full of what `fill`
-/// does, and says what it took at the most, in percent of the budget.
+/// Runs `test` with a server with default settings in a container; checks and prints its peak
+/// memory in percent of the budget.
 fn in_a_container(what: &str, test: impl FnOnce(&Server)) {
     let server = match Cgroup::new(CONTAINER) {
         Some(cgroup) => Server::start_within(cgroup, &[]),
@@ -107,7 +107,7 @@ fn set(key: &str, bytes: usize) -> Vec<u8> {
     wire
 }
 
-/// More than caches hold, read again.
+/// Writes and reads more than the caches hold.
 fn fill_caches(server: &Server) {
     let mut conn = server.connect();
     for from in (0..VALUES).step_by(BATCH as usize) {
@@ -124,7 +124,7 @@ fn fill_caches(server: &Server) {
     }
 }
 
-/// Each of these had the server killed, or at one and a half times its budget.
+/// Each of these once ended with an OOM kill, or with one and a half times the budget.
 #[test]
 fn what_clients_hold_stays_within_the_budget() {
     in_a_container("a transaction", |server| {
@@ -135,7 +135,7 @@ fn what_clients_hold_stays_within_the_budget() {
             conn.send_raw(&set).unwrap();
             refused += usize::from(conn.read().unwrap().error().is_some());
         }
-        // There is memory for some of it, and a transaction is all or nothing.
+        // There is memory for a part of the commands only, so EXEC fails.
         assert!(refused > 0);
         let error = conn.cmd("EXEC").error().unwrap_or_default();
         assert!(error.starts_with("EXECABORT "), "{error}");
@@ -159,7 +159,7 @@ fn what_clients_hold_stays_within_the_budget() {
 
 #[test]
 fn replies_that_nobody_reads_stay_within_the_budget() {
-    in_a_container("long values that nobody reads", |server| {
+    in_a_container("unread replies with long values", |server| {
         fill_caches(server);
         let mut good = server.connect();
         good.send_raw(&set("big", 10 << 20)).unwrap();
@@ -170,12 +170,12 @@ fn replies_that_nobody_reads_stay_within_the_budget() {
         for conn in &mut never_read {
             conn.send_raw(&wire.repeat(4)).unwrap();
         }
-        // A client that reads gets its reply, if need be once one of those has been closed.
+        // A client that reads gets its reply, maybe after one of the others was closed.
         assert_eq!(good.must("GET big").bytes().len(), 10 << 20);
     });
-    in_a_container("long lists that nobody reads", |server| {
+    in_a_container("unread replies with long lists", |server| {
         let mut conn = server.connect();
-        // It is no smaller than those that read nothing.
+        // Otherwise it could be evicted: it is as large as the clients that read nothing.
         conn.must("CLIENT NO-EVICT ON");
         let elements: Vec<String> = (0..20_000).map(|n| format!("element:{n}")).collect();
         let push: Vec<&str> = ["RPUSH", "list"]
@@ -189,7 +189,8 @@ fn replies_that_nobody_reads_stay_within_the_budget() {
         for other in &mut never_read {
             other.send_raw(&wire).unwrap();
         }
-        // Those that do not fit are answered once others that read nothing have been closed.
+        // Replies that do not fit are sent after other clients that read nothing were
+        // closed.
         wait_for("all to be answered", || {
             conn.must("LLEN list");
             conn.info_number("clients", "blocked_clients") == 0
@@ -197,9 +198,9 @@ fn replies_that_nobody_reads_stay_within_the_budget() {
     });
 }
 
-/// It was closed for what it had held while its request ran.
+/// The client was closed because of the memory that its request had while it ran.
 #[test]
-fn a_client_whose_long_value_was_taken_goes_on() {
+fn a_client_stays_connected_after_long_values() {
     let server = Server::start(&["--maxmemory", "2gb"]);
     let mut conn = server.connect();
     let wire = set("key", 100 << 20);
@@ -212,7 +213,8 @@ fn a_client_whose_long_value_was_taken_goes_on() {
     assert_eq!(conn.info_number("stats", "evicted_clients"), 0);
 }
 
-/// What a request takes at the most, in hundredths of its length. `what` names it.
+/// Checks that the peak memory of a request is at most `most` percent of its length. `what`
+/// names it.
 fn takes_of_its_length(server: &Server, what: &str, args: &[&[u8]], most: u64) {
     let mut conn = server.connect();
     let before = conn.info_number("memory", "used_memory_rss");
@@ -230,14 +232,14 @@ fn noise(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| fastrand::u8(..)).collect()
 }
 
-/// The rows that waited for the commit, and what was logged of it, stood beside the batch
-/// and the memtables: these took one or two times the argument more.
+/// The overlay and the binlog row were copies beside the batch and the memtables: the commands
+/// took one or two times the argument more.
 #[test]
 fn a_long_argument_is_not_copied_more_often_than_it_is_written() {
     const BYTES: usize = 40 << 20;
     let long = noise(BYTES);
     for (what, most, args) in [
-        // The value goes ahead of the batch.
+        // The value is written before the batch.
         ("SET", 360, [b"SET".as_slice(), b"key", &long].as_slice()),
         ("SADD", 460, &[b"SADD", b"key", &long]),
         ("HSET", 460, &[b"HSET", b"key", b"field", &long]),
@@ -249,7 +251,7 @@ fn a_long_argument_is_not_copied_more_often_than_it_is_written() {
     }
 }
 
-/// Their data is known only as it is read: these took up to twice the budget.
+/// The size of their data is known only when it is read: these took up to twice the budget.
 #[test]
 fn what_commands_make_of_stored_data_stays_within_the_budget() {
     const ITEMS: usize = 10;
@@ -263,7 +265,7 @@ fn what_commands_make_of_stored_data_stays_within_the_budget() {
         }
         for line in [
             "SORT list ALPHA STORE sorted",
-            // What cannot be returned is not removed.
+            // Items that cannot be returned are not removed.
             "LPOP list 10",
         ] {
             let error = conn.cmd(line).error().unwrap_or_default();
@@ -277,7 +279,7 @@ fn what_commands_make_of_stored_data_stays_within_the_budget() {
     });
 }
 
-/// All but the first ones were closed, though each would have had room in its turn.
+/// All clients but the first were closed, although there was room for one after the other.
 #[test]
 fn gets_of_a_long_value_wait_for_one_another() {
     const PIECE: usize = 4 << 20;
@@ -307,7 +309,7 @@ fn gets_of_a_long_value_wait_for_one_another() {
     });
 }
 
-/// What it takes was more than there could be for any request, and it was refused.
+/// The command was refused, because it needed more memory than any request can get.
 #[test]
 fn a_very_long_member_can_be_removed() {
     let server = Server::start(&["--maxmemory", "1gb"]);
@@ -328,7 +330,7 @@ fn a_very_long_member_can_be_removed() {
     );
     let refused = call(&add).error().unwrap_or_default();
     assert!(refused.starts_with("OOM "), "{refused}");
-    // Redis does not refuse this one for memory, but it writes the name.
+    // Redis does not refuse XREADGROUP for memory, but it writes the consumer's name.
     let read = [b"XREADGROUP".as_slice(), b"GROUP", b"g", &member];
     let refused = call(&[&read[..], &[b"STREAMS", b"stream", b">"]].concat());
     assert!(refused.error().unwrap_or_default().starts_with("OOM "));

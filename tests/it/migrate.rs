@@ -1,5 +1,5 @@
-//! MIGRATE between processes: to Kedis and to redis-server, with targets that
-//! refuse, hang or are not there, and with writers that must not lose a write.
+//! MIGRATE between processes: to Kedis and to redis-server, with targets that refuse, hang or
+//! are missing, and with concurrent writers, whose writes must not be lost.
 
 use crate::support::conn::args;
 use crate::support::server::free_port;
@@ -53,7 +53,7 @@ fn keys_move_to_kedis_and_to_redis() {
         let words = words.replace(" @ ", "  ");
         let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
         here.send(&words).unwrap();
-        // The connection goes on only when the answer is there.
+        // The next request runs only after the reply to MIGRATE.
         here.send(&[b"DBSIZE"]).unwrap();
         assert_eq!(here.read().unwrap(), ok());
         assert_eq!(here.read().unwrap(), Value::Int(0));
@@ -80,8 +80,8 @@ fn keys_move_to_kedis_and_to_redis() {
     }
 }
 
-/// RESTORE behind a SELECT or an AUTH that failed is run in another DB, or by another
-/// user, than the one that was named.
+/// A RESTORE after a failed SELECT or AUTH would run in another DB, or as another user, than
+/// the request names.
 #[test]
 fn nothing_is_sent_before_the_target_has_agreed_to_user_and_db() {
     const PASSWORD: &str = "secret";
@@ -104,7 +104,7 @@ fn nothing_is_sent_before_the_target_has_agreed_to_user_and_db() {
                 ]),
             }
             for rest in refusals {
-                // Over a new connection, and over one that was kept.
+                // Over a new connection, and over a cached one.
                 for _ in 0..2 {
                     let refused = error(&here.cmd(&migrate(&target, rest)));
                     let expected = "ERR Target instance replied with error: ";
@@ -146,21 +146,21 @@ fn a_target_that_hangs_holds_up_nobody_but_writers_of_the_key() {
     };
     wait_for("the move", || blocked(&mut other, "migrate"));
     writer.send(&args("INCR counter")).unwrap();
-    // Everything else goes on, on the same thread, while the target hangs: the
-    // increment waits for the end of that.
+    // Other commands run on the same thread while the target hangs; the increment waits for
+    // the end of MIGRATE.
     for n in 0..50 {
         other.must(&format!("SET other {n}"));
         assert_eq!(other.must("GET counter"), Value::Bulk(b"5".to_vec()));
     }
     let failed = error(&mover.read().unwrap());
     assert!(failed.starts_with("IOERR error or timeout"), "{failed}");
-    // The key stayed, and the write came after.
+    // The key stayed, and the increment ran afterwards.
     assert_eq!(writer.read().unwrap(), Value::Int(6));
     target.signal("CONT");
     assert!(wait_within(DEADLINE, || target.connect().cmd("PING")
         == Value::Simple(b"PONG".to_vec())));
 
-    // The other end: the key is gone when the writer gets its turn.
+    // The other outcome: the key is gone when the increment runs.
     let line = migrate(&target, "counter 0 20000 REPLACE");
     target.signal("STOP");
     mover.send(&args(&line)).unwrap();
@@ -176,8 +176,8 @@ fn a_target_that_hangs_holds_up_nobody_but_writers_of_the_key() {
     );
 }
 
-/// A counter moves back and forth while clients count: what all of them were
-/// told adds up.
+/// A counter moves back and forth while clients increment it: the acknowledged increments add
+/// up.
 #[test]
 fn no_acknowledged_write_is_lost() {
     let servers = [Server::start(&[]), Server::start(&[])];
@@ -200,7 +200,7 @@ fn no_acknowledged_write_is_lost() {
         let mut arrived = 0;
         while Instant::now() < end {
             for (conn, other) in conns.iter_mut().zip([1, 0]) {
-                // Counted under another name there, so that the sums can meet.
+                // `arrived` collects the sums that were moved to DB 1 of the target.
                 let moved = conn.cmd(&migrate(&servers[other], "total 1 5000"));
                 if moved == ok() {
                     let mut there = servers[other].connect();
@@ -213,9 +213,9 @@ fn no_acknowledged_write_is_lost() {
                 }
             }
         }
-        let told: i64 = writers.into_iter().map(|w| w.join().unwrap()).sum();
+        let acknowledged: i64 = writers.into_iter().map(|w| w.join().unwrap()).sum();
         assert!(arrived > 0);
-        told - arrived
+        acknowledged - arrived
     });
     let left: i64 = servers
         .iter()

@@ -1,4 +1,4 @@
-//! Keyspace notifications: every command tells of its keys what Redis tells.
+//! Keyspace notifications: every command causes the same events as in Redis.
 
 mod every;
 
@@ -275,7 +275,7 @@ fn command(line: &str) -> Vec<Vec<u8>> {
 
 /// Channel and message of each event since the last call.
 fn events(listener: &mut Conn, client: &mut Conn) -> Vec<(String, String)> {
-    // What one client causes comes in order: so all is there before this is.
+    // The messages that one client causes are in order, so all events precede this one.
     client.must("PUBLISH end-of-events x");
     let mut events = Vec::new();
     loop {
@@ -299,19 +299,19 @@ fn listener(server: &Server, classes: &str) -> (Conn, Conn) {
 }
 
 #[test]
-fn every_command_tells_what_it_tells_in_redis() {
+fn every_command_has_the_events_of_redis() {
     let (ours, oracle) = (Server::start(&[]), oracle(&[]));
     let mut both = [&ours, &oracle].map(|server| listener(server, "KEAnm"));
-    let mut told = 0;
+    let mut total = 0;
     for line in COMMANDS.lines().filter(|line| !line.is_empty()) {
         let [ours, theirs] = both.each_mut().map(|(listener, client)| {
             client.call(&command(line));
             events(listener, client)
         });
         assert_eq!(ours, theirs, "{line}");
-        told += ours.len();
+        total += ours.len();
     }
-    assert!(told > 300, "{told} events");
+    assert!(total > 300, "{total} events");
 }
 
 #[test]
@@ -331,17 +331,17 @@ fn keys_tell_that_they_expired_whoever_finds_out() {
     assert_eq!(events(&mut listener, &mut client), [expired]);
 }
 
-/// Nothing is told of what was taken back, and only the chosen classes are told of.
+/// There are no events of failed commands, and only those of the chosen classes.
 #[test]
-fn only_what_happened_and_was_asked_for_is_told() {
+fn only_enabled_events_of_real_changes_are_published() {
     let server = Server::start(&[]);
     let (mut listener, mut client) = listener(&server, "Kl");
     for line in ["RPUSH l a", "SET s x", "LPUSH s x", "LPOP l", "LPUSH l a b"] {
         client.cmd(line);
     }
-    let told = events(&mut listener, &mut client);
-    let told: Vec<&str> = told.iter().map(|(_, event)| event.as_str()).collect();
-    assert_eq!(told, ["rpush", "lpop", "lpush"]);
+    let names = events(&mut listener, &mut client);
+    let names: Vec<&str> = names.iter().map(|(_, event)| event.as_str()).collect();
+    assert_eq!(names, ["rpush", "lpop", "lpush"]);
     client.call(&["CONFIG", "SET", "notify-keyspace-events", ""]);
     let pipeline = ["CONFIG SET notify-keyspace-events Kg", "DEL l", "DEL s"];
     let pipeline: Vec<_> = pipeline.iter().map(|line| args(line)).collect();

@@ -1,10 +1,10 @@
-//! Replies that do not depend on keys, beside the oracle's.
+//! Replies that do not depend on keys, compared with the oracle's.
 
 use crate::support::{Conn, Server, Value, oracle};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where Redis 7.0 says less of the arguments than there is, or says it less exactly
-/// than versions after it do.
+/// Commands whose arguments COMMAND DOCS of Redis 7.0 describes incompletely, or less exactly
+/// than later versions.
 const SAID_OTHERWISE: &[(&str, &str)] = &[
     ("bgsave", "RDB, which is ours"),
     ("bitop", "the operations by name"),
@@ -36,7 +36,7 @@ const MORE_HISTORY: &[&str] = &[
     "zrevrank",
 ];
 
-/// What a command says of itself, without the subcommands.
+/// The COMMAND DOCS of a command, without the subcommands.
 type Fields = BTreeMap<String, Value>;
 
 fn fields(map: &Value) -> Fields {
@@ -83,7 +83,7 @@ fn shape(arguments: Option<&Value>) -> String {
     shapes.collect::<Vec<_>>().join(", ")
 }
 
-/// All words of arguments.
+/// Collects all tokens of arguments.
 fn tokens(arguments: Option<&Value>, found: &mut BTreeSet<String>) {
     for argument in arguments.map(Value::items).unwrap_or_default() {
         let said = fields(argument);
@@ -100,8 +100,8 @@ fn history(said: &Fields) -> Vec<String> {
         .collect()
 }
 
-/// Names of arguments, summaries and complexities are left out: the names are others
-/// since Redis 7.2, and the texts are ours.
+/// Names of arguments, summaries and complexities are not compared: the names have changed in
+/// Redis 7.2, and the texts are our own.
 #[test]
 fn arguments_and_history_are_those_of_redis() {
     let (ours, theirs) = (Server::start(&[]), oracle(&[]));
@@ -124,7 +124,7 @@ fn arguments_and_history_are_those_of_redis() {
             found
         });
         let forgotten: Vec<_> = theirs.difference(&ours).collect();
-        // Of MIGRATE: the empty key, which Redis writes otherwise.
+        // MIGRATE's token for the empty key differs from Redis'.
         if forgotten.iter().any(|token| !token.is_empty()) {
             differences.push(format!("{name} lacks {forgotten:?}"));
         }
@@ -138,7 +138,7 @@ fn arguments_and_history_are_those_of_redis() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// After a push, Redis sends a reply, which a client waits for.
+/// Replies of DEBUG PROTOCOL. After a push there is an ordinary reply as well.
 #[test]
 fn values_of_each_type_of_the_protocol() {
     let flags = ["--enable-debug-command", "yes"];

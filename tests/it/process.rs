@@ -1,5 +1,4 @@
-//! The server as a process: in the background, under signals, with few file
-//! descriptors, and what it writes into its log.
+//! The server as a process: daemon mode, signals, file descriptor limits, and the log.
 
 use std::fs;
 use std::net::TcpStream;
@@ -11,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::server::{binary, free_port};
 use crate::support::{Conn, Server, Value, wait_for};
 
-/// A server in the background, as its file says it.
+/// A daemonized server, found by its pidfile.
 struct Background {
     pidfile: PathBuf,
     pid: i32,
@@ -28,12 +27,12 @@ impl Background {
         kill_process(Pid::from_raw(self.pid).unwrap(), signal).unwrap();
     }
 
-    /// Where a standard stream leads.
+    /// The target of a standard stream.
     fn stream(&self, number: u32) -> PathBuf {
         fs::read_link(format!("/proc/{}/fd/{number}", self.pid)).unwrap()
     }
 
-    /// The session that it is in.
+    /// The session id of the process.
     fn session(&self) -> i32 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap();
         let (_, fields) = stat.rsplit_once(") ").unwrap();
@@ -49,9 +48,9 @@ impl Drop for Background {
     }
 }
 
-/// Starts a server that goes into the background; fails unless it says that it did.
+/// Starts a server that daemonizes; fails if the start fails.
 fn start_in_background(command: &mut Command) {
-    // Waits until nobody has the pipes any more.
+    // Waits until no process holds the pipes.
     let output = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -70,7 +69,7 @@ fn in_the_background() {
     let mut command = Server::command(dir.path(), *port, &[&flags[..], &files].concat());
     start_in_background(&mut command);
     let server = Background::of(dir.path().join("k.pid"));
-    // It answers at once: the parent has waited for it.
+    // The server accepts connections immediately: the parent has waited for it.
     let mut conn = Conn::open(&format!("127.0.0.1:{}", *port)).unwrap();
     conn.must("SET a 1");
     assert_eq!(server.session(), server.pid);
@@ -120,7 +119,8 @@ fn in_the_background_with_relative_paths_from_standard_input() {
     wait_for("the end", || !server.pidfile.exists());
 }
 
-/// Also with a log file: whoever starts it is the one who can do something about it.
+/// Also with a log file the error goes to standard error, where the user who starts the server
+/// sees it.
 #[test]
 fn a_start_in_the_background_that_fails_says_why() {
     let first = Server::start(&[]);
@@ -148,7 +148,7 @@ fn a_terminal_that_closes_does_not_end_the_server() {
     conn.must("SET a 1");
 }
 
-/// A server that may open few files.
+/// A server with a low limit of open files.
 struct Limited {
     child: Child,
     dir: tempfile::TempDir,
@@ -193,10 +193,10 @@ impl Drop for Limited {
     }
 }
 
-/// More than a server of 300 descriptors has room for.
+/// More DBs than a server with 300 descriptors can have.
 const DBS: usize = 150;
 
-/// Who has not said a word could take what a flush needs, and all writes stopped.
+/// Idle clients could use up the descriptors that a flush needs, and all writes stopped.
 #[test]
 fn idle_clients_do_not_take_the_databases_descriptors() {
     for more in [&[][..], &["--rocksdb.max-open-files", "-1"]] {
@@ -204,7 +204,7 @@ fn idle_clients_do_not_take_the_databases_descriptors() {
         let flags = ["--enable-debug-command", "yes", "--databases", &databases];
         let server = Limited::start(300, &[&flags, more].concat());
         let mut conn = Conn::open(&server.address).unwrap();
-        // As many as there may be; more table files than may be open.
+        // As many DBs as possible, with more table files than can be open.
         let dbs = (0..DBS).take_while(|db| {
             conn.must(&format!("SELECT {db}"));
             let set = conn.cmd("SET key 1");
@@ -267,17 +267,17 @@ fn maxclients_goes_as_far_as_the_limit() {
     assert_eq!(conn.info_number("clients", "maxclients"), 10);
 }
 
-/// It said so every second, for as long as it lasted.
+/// The message was repeated every second.
 #[test]
 fn descriptors_that_run_out_are_one_line_in_the_log() {
     let server = Server::start(&[]);
     let mut conn = server.connect();
-    // It has its descriptor.
+    // The connection has its descriptor.
     conn.must("PING");
     let before = server.limit_files(8);
     let waiting = TcpStream::connect(server.address()).unwrap();
     wait_for("the line", || server.log().contains("accept: "));
-    // It tries again once a second.
+    // The server tries again once a second.
     let mut uptime_s = || conn.info_number("server", "uptime_in_seconds");
     let began_s = uptime_s();
     wait_for("further tries", || uptime_s() >= began_s + 3);
@@ -344,8 +344,8 @@ fn the_memory_budget_is_maxmemory() {
     assert!(conn.info_number("memory", "block_cache_budget") < 64 << 20);
 }
 
-/// Whatever scripts, clients and masters say, a line of the log is one line, and no
-/// terminal obeys it.
+/// Text from scripts, clients and masters cannot add lines to the log or send control
+/// sequences to a terminal.
 #[test]
 fn control_characters_of_others_are_escaped_in_the_log() {
     let server = Server::start(&["--loglevel", "debug"]);

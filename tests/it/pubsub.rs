@@ -1,5 +1,5 @@
-//! Publish and subscribe: over many connections and threads, with subscribers
-//! that do not read, and compared with the oracle.
+//! Publish and subscribe: over many connections and threads, with subscribers that do not
+//! read, and compared with the oracle.
 
 use std::time::{Duration, Instant};
 
@@ -71,7 +71,7 @@ fn thousands_of_subscribers_get_each_message_once_and_in_order() {
             });
         }
     });
-    // Nothing came twice: what follows the last message is the answer.
+    // No message came twice: the reply to PING follows the last message.
     for conn in subscribers.iter_mut().step_by(97) {
         let pong = conn.must("PING last");
         assert!(matches!(pong, Value::Array(_) | Value::Bulk(_)), "{pong:?}");
@@ -86,9 +86,9 @@ fn thousands_of_subscribers_get_each_message_once_and_in_order() {
     });
 }
 
-/// Floods two subscribers of which one does not read; the other one must get
-/// everything, and the first one must be closed.
-fn closes_only_who_does_not_read(limit: &str) {
+/// Floods subscribers of which one does not read: it must be closed, and the others must get
+/// every message.
+fn closes_only_the_slow_subscriber(limit: &str) {
     const MESSAGES: usize = 4000;
     let server = Server::start(&["--io-threads", "2"]);
     let address = server.address();
@@ -129,16 +129,16 @@ fn closes_only_who_does_not_read(limit: &str) {
 
 #[test]
 fn a_subscriber_over_its_hard_limit_is_closed_while_others_go_on() {
-    closes_only_who_does_not_read("pubsub 16mb 0 0");
+    closes_only_the_slow_subscriber("pubsub 16mb 0 0");
 }
 
 #[test]
 fn a_subscriber_over_its_soft_limit_for_long_is_closed_while_others_go_on() {
-    closes_only_who_does_not_read("pubsub 0 16mb 1");
+    closes_only_the_slow_subscriber("pubsub 0 16mb 1");
 }
 
-/// A publisher that is faster than the thread of its subscribers waits for it;
-/// nobody who reads is closed, although far more than the limit goes through.
+/// A publisher that is faster than the thread of its subscribers waits for it. Subscribers that
+/// read are not closed, although far more than the limit is sent.
 #[test]
 fn a_fast_publisher_does_not_overrun_subscribers_that_read() {
     const BATCHES: usize = 40;
@@ -213,7 +213,7 @@ fn no_message_comes_after_the_confirmation_of_unsubscribing() {
     });
 }
 
-/// What a publisher was told to have sent arrives before what is said afterwards.
+/// A message whose PUBLISH was acknowledged arrives before the replies to later requests.
 #[test]
 fn what_was_acknowledged_to_the_publisher_is_never_missed() {
     let server = Server::start(&["--io-threads", "4"]);
@@ -228,7 +228,7 @@ fn what_was_acknowledged_to_the_publisher_is_never_missed() {
     }
 }
 
-/// The same lines to both servers: subscriber, second subscriber, publisher.
+/// The replies and messages for a fixed conversation of two subscribers and a publisher.
 fn transcript(server: &Server, resp3: bool) -> Vec<Vec<Value>> {
     const LINES: &[(usize, &str, [usize; 3])] = &[
         (0, "SUBSCRIBE a b a", [3, 0, 0]),
@@ -277,8 +277,8 @@ fn transcript(server: &Server, resp3: bool) -> Vec<Vec<Value>> {
         clients.iter_mut().for_each(Conn::hello3);
     }
     let mut seen = Vec::new();
-    for (who, line, replies) in LINES {
-        clients[*who].send(&args(line)).unwrap();
+    for (sender, line, replies) in LINES {
+        clients[*sender].send(&args(line)).unwrap();
         for (client, expected) in clients.iter_mut().zip(replies) {
             seen.push((0..*expected).map(|_| client.read().unwrap()).collect());
         }
@@ -294,7 +294,7 @@ fn replies_and_messages_are_those_of_redis() {
     }
 }
 
-/// Redis 7.2 and later answer first; 7.0 does not.
+/// As in Redis 7.2 and later; 7.0 sends the message before the reply.
 #[test]
 fn what_a_client_publishes_to_itself_comes_right_after_the_reply() {
     let server = Server::start(&[]);
@@ -326,8 +326,8 @@ fn what_a_client_publishes_to_itself_comes_right_after_the_reply() {
     assert_eq!(replies, expected);
 }
 
-/// What one client reads for commands that it sends in one write, up to the PONG of the
-/// PING behind them; one value a line.
+/// What a client reads for pipelined commands, up to the reply to a final ECHO; one string for
+/// each value.
 fn conversation(server: &Server, resp3: bool, lines: &[&str]) -> Vec<String> {
     let mut conn = server.connect();
     if resp3 {
@@ -342,8 +342,8 @@ fn conversation(server: &Server, resp3: bool, lines: &[&str]) -> Vec<String> {
     values.map(|value| format!("{value:?}")).collect()
 }
 
-/// Who is subscribed when something is published gets it, and nobody else, also if all
-/// that is one transaction: behind the reply of EXEC, as in Redis 8.
+/// Messages go to the clients that are subscribed at the time of PUBLISH, also within one
+/// transaction. They follow the reply of EXEC, as in Redis 8.
 #[test]
 fn a_transaction_that_ends_its_own_subscription_gets_its_messages() {
     let server = Server::start(&["--notify-keyspace-events", "KEA"]);
@@ -368,11 +368,12 @@ fn a_transaction_that_ends_its_own_subscription_gets_its_messages() {
         "SET after 1",
         "EXEC",
     ];
-    let told = |resp3: bool, lines: &[&str]| {
+    let messages = |resp3: bool, lines: &[&str]| {
         let seen = conversation(&server, resp3, lines);
-        // One reply to each command, and what was told is behind that of EXEC.
-        let told = &seen[lines.len()..];
-        told.iter()
+        // One reply to each command; the messages follow the reply of EXEC.
+        let messages = &seen[lines.len()..];
+        messages
+            .iter()
             .map(|push| push[2..].to_owned())
             .collect::<Vec<_>>()
     };
@@ -383,7 +384,7 @@ fn a_transaction_that_ends_its_own_subscription_gets_its_messages() {
             assert!(exec.contains(count), "{exec}");
         }
         assert_eq!(
-            told(resp3, &news),
+            messages(resp3, &news),
             [
                 "[$message, $news, $hi]",
                 "[$pmessage, $n*, $news, $hi]",
@@ -391,7 +392,7 @@ fn a_transaction_that_ends_its_own_subscription_gets_its_messages() {
             ]
         );
         assert_eq!(
-            told(resp3, &keys),
+            messages(resp3, &keys),
             [
                 "[$pmessage, $__key*, $__keyspace@0__:a, $set]",
                 "[$pmessage, $__key*, $__keyevent@0__:set, $a]",

@@ -1,5 +1,5 @@
-//! RDB files of redis-server, loaded at the start; loads that fail or are
-//! killed; and files for redis-server.
+//! RDB files of redis-server, loaded at the start; loads that fail or are killed; and files for
+//! redis-server.
 
 use crate::support::server::free_port;
 use crate::support::{Conn, DEADLINE, Server, Value, oracle, wait_within};
@@ -28,7 +28,7 @@ fn file_of_redis(dir: &Path) -> PathBuf {
     path
 }
 
-/// Two libraries, of three functions.
+/// Loads two libraries with three functions.
 fn load_functions(conn: &mut Conn) {
     for (name, functions) in [("one", &["f"][..]), ("two", &["g", "h"])] {
         let mut code = format!("#!lua name={name}\n");
@@ -64,7 +64,7 @@ fn check_loaded(server: &Server) {
     conn.must("DEBUG KEDIS-CHECK");
 }
 
-/// Runs the server until it ends; what it printed.
+/// Runs the server until it ends; returns whether it succeeded, and its output.
 fn output(dir: &Path, flags: &[&str], fail_point: Option<&str>) -> (bool, String) {
     let port = free_port();
     let mut command = Server::command(dir, *port, flags);
@@ -86,7 +86,7 @@ fn a_file_of_redis_fills_an_empty_server_whatever_happens_on_the_way() {
     server.terminate();
     let data = server.data_dir();
 
-    // A file that is not whole, or none: nothing is left of it.
+    // An incomplete file and a missing one leave nothing.
     let cut = dir.path().join("cut.rdb");
     let bytes = fs::read(&file).unwrap();
     fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
@@ -103,7 +103,8 @@ fn a_file_of_redis_fills_an_empty_server_whatever_happens_on_the_way() {
         "{printed}"
     );
 
-    // Killed in the middle of the large hash: no start shows a part of the file.
+    // After a kill in the middle of the large hash, a start is refused instead of showing a
+    // part of the file.
     let (ok, _) = output(&data, &["--load-rdb", &file], Some("after-commit:3"));
     assert!(!ok);
     let (ok, printed) = output(&data, &[], None);
@@ -115,7 +116,7 @@ fn a_file_of_redis_fills_an_empty_server_whatever_happens_on_the_way() {
     check_loaded(&server);
     server.terminate();
 
-    // Once only.
+    // A second load is refused.
     let (ok, printed) = output(&data, &["--load-rdb", &file], None);
     let refused = "302 keys and 2 libraries of functions";
     assert!(!ok && printed.contains(refused), "{printed}");

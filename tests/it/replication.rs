@@ -1,19 +1,19 @@
 //! Masters and replicas, as processes.
 //!
-//! At the end of a test master and replica are equal: by DEBUG DIGEST over all
-//! that clients can see, by their libraries of functions, by the server's own check of its rows, and by their
-//! binlogs, position by position, as far as both have them.
+//! At the end of a test master and replica are equal: by DEBUG DIGEST, by their function
+//! libraries, and by their binlogs, position by position, as far as both have them. DEBUG
+//! KEDIS-CHECK must find no fault in either.
 //!
-//! - here: what all of them need
-//! - `sync`: full and partial syncs, kills, trims, what a replica refuses
-//! - `chaos`: whatever can happen, at random
-//! - `kill_points`: either side dies at every step
+//! - this file: shared helpers
+//! - `sync`: full and partial syncs, kills, trims, commands that a replica refuses
+//! - `chaos`: random failures
+//! - `kill_points`: a kill of either side at every step
 //! - `redis_master`: replicas of a Redis
-//! - `redis_peers`: replicas that are Redis, older or smaller than their master
-//! - `peers`: who asks to be fed and behaves as no server does
-//! - `sentinel`: Redis' Sentinel over them
-//! - `topology`: chains, promotions, histories that part
-//! - `trust`: what a peer may cost
+//! - `redis_peers`: replicas that are Redis, older or with fewer DBs than their master
+//! - `peers`: replicas that behave as no server does
+//! - `sentinel`: Redis' Sentinel
+//! - `topology`: chains, promotions, diverging histories
+//! - `trust`: the resources that a peer may use
 //!
 //! Environment: `KEDIS_REPLICATION_ROUNDS` (3), `KEDIS_REPLICATION_SEED`.
 
@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use crate::support::{Conn, Server, Value, wait_for, wait_within};
 
-/// A server that tests may look into.
+/// A server that allows DEBUG.
 pub fn server(more: &[&str]) -> Server {
     Server::start(&flags(more))
 }
@@ -51,7 +51,7 @@ pub fn follow(replica: &Server, master: &Server) {
     assert_eq!(replica.connect().cmd(&line), Value::ok());
 }
 
-/// Makes a server follow another one from its next start on.
+/// Adds the flag with which a server follows another one from its next start on.
 pub fn follow_from_start(replica: &mut Server, master: &Server) {
     replica.flags.push("--replicaof".into());
     replica.flags.push("127.0.0.1".into());
@@ -60,7 +60,7 @@ pub fn follow_from_start(replica: &mut Server, master: &Server) {
 
 /// A field of INFO.
 pub fn info(server: &Server, section: &str, name: &str) -> String {
-    // Sentinel closes connections when it changes a server's role.
+    // Repeated, because Sentinel closes connections when it changes a server's role.
     let text = eventually(server, &format!("INFO {section}")).text();
     let prefix = format!("{name}:");
     let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
@@ -68,18 +68,18 @@ pub fn info(server: &Server, section: &str, name: &str) -> String {
         .to_owned()
 }
 
-/// A figure of INFO.
+/// A number of INFO.
 pub fn figure(server: &Server, section: &str, name: &str) -> i64 {
     info(server, section, name).parse().unwrap()
 }
 
-/// Whether a replica has all that its master has.
+/// Whether a replica has everything of its master.
 pub fn is_caught_up(master: &Server, replica: &Server) -> bool {
     let offset = |server| figure(server, "replication", "master_repl_offset");
     info(replica, "replication", "master_link_status") == "up" && offset(master) == offset(replica)
 }
 
-/// Waits until a replica has all that its master has; then both are the same.
+/// Waits until a replica has everything of its master; checks that both are equal.
 pub fn assert_same(master: &Server, replica: &Server) {
     wait_for("the replica has everything", || {
         is_caught_up(master, replica)
@@ -89,7 +89,7 @@ pub fn assert_same(master: &Server, replica: &Server) {
         let libraries = conn.must("FUNCTION LIST WITHCODE");
         (conn.must("DEBUG DIGEST"), libraries)
     };
-    // Keys may expire between one look and the other.
+    // Keys may expire between the two reads.
     let same = wait_within(Duration::from_secs(10), || {
         digest(master) == digest(replica)
     });
@@ -100,7 +100,7 @@ pub fn assert_same(master: &Server, replica: &Server) {
     }
     let (ours, theirs) = (binlog(master), binlog(replica));
     let first = first_position(master).max(first_position(replica));
-    // Keys that expire are still being deleted.
+    // Deletions of expired keys may still be on their way.
     let last = ours.keys().next_back().min(theirs.keys().next_back());
     let Some(last) = last.copied().filter(|last| *last >= first) else {
         return;
@@ -151,12 +151,12 @@ fn first_position(server: &Server) -> u64 {
 /// Bytes of a row before its commands.
 const ROW_HEADER: u64 = 20;
 
-/// Breaks all links between a master and its replicas.
+/// Closes all connections between a master and its replicas.
 pub fn cut_links(master: &Server) {
     master.connect().must("CLIENT KILL TYPE replica");
 }
 
-/// How many full and partial syncs a master has begun.
+/// The number of full and of partial syncs of a master.
 pub fn syncs(master: &Server) -> (i64, i64) {
     (
         figure(master, "stats", "sync_full"),
@@ -164,7 +164,7 @@ pub fn syncs(master: &Server) -> (i64, i64) {
     )
 }
 
-/// Column families of a server's DBs, those included that no DB has.
+/// The number of column families for DBs, including orphans.
 pub fn families(server: &Server) -> usize {
     let log = std::fs::read_dir(server.data_dir().join("kedis-db")).unwrap();
     let options = log
@@ -178,7 +178,7 @@ pub fn families(server: &Server) -> usize {
     families.count()
 }
 
-/// Tries a command until its connection and the server behind it are there.
+/// Repeats a command until it succeeds.
 pub fn eventually(server: &Server, line: &str) -> Value {
     let mut reply = None;
     wait_for(line, || {

@@ -1,5 +1,5 @@
-//! Scripts that take long, that touch what they did not declare, that die with
-//! the server, and that want more than they may have.
+//! Scripts that take long, that access undeclared keys, that end with the server, and that
+//! exceed their limits.
 
 use crate::crash::kedis_check;
 use crate::support::{Conn, Server, Value, args, oracle, seed, wait_for};
@@ -22,7 +22,7 @@ fn error(value: &Value) -> String {
         .unwrap_or_else(|| panic!("no error: {value:?}"))
 }
 
-/// Starts a script that does not end, and waits until others are told so.
+/// Starts a script that does not end, and waits until FUNCTION STATS shows it.
 fn start_endless(server: &Server, script: &str, keys: &[&str]) -> Conn {
     let mut conn = server.connect();
     conn.send(&eval(script, keys)).unwrap();
@@ -41,7 +41,7 @@ fn kill(conn: &mut Conn, victim: &mut Conn) {
     assert_eq!(victim.must("PING"), Value::simple("PONG"));
 }
 
-/// What somebody gets whose request runs a script that is killed.
+/// The reply to the last of `requests`, whose script is killed with `kill`.
 fn killed(server: &Server, kill: &str, requests: &[Vec<Vec<u8>>]) -> Value {
     let (mut victim, mut other) = (server.connect(), server.connect());
     other.must("CONFIG SET busy-reply-threshold 1");
@@ -96,7 +96,7 @@ fn a_killed_script_says_where_it_was_as_the_oracle_does() {
         ("FUNCTION KILL", vec![args("FCALL deep 0")]),
         ("FUNCTION KILL", vec![args("FCALL reads 0")]),
         ("FUNCTION KILL", vec![args("FCALL_RO reads 0")]),
-        // The rest of a transaction is carried out.
+        // The rest of the transaction still runs.
         (
             "SCRIPT KILL",
             vec![
@@ -113,9 +113,9 @@ fn a_killed_script_says_where_it_was_as_the_oracle_does() {
     }
 }
 
-/// All clients are on one thread, and still only those wait that need the keys.
+/// All clients are on one IO thread, but only requests for the script's keys wait.
 #[test]
-fn who_needs_no_key_of_a_slow_script_does_not_notice_it() {
+fn requests_for_other_keys_do_not_wait_for_a_slow_script() {
     let server = Server::start(&["--io-threads", "1", "--busy-reply-threshold", "200"]);
     let mut conn = server.connect();
     conn.must("SET mine 1");
@@ -145,7 +145,7 @@ fn who_needs_no_key_of_a_slow_script_does_not_notice_it() {
 }
 
 #[test]
-fn who_needs_a_key_of_a_script_waits_for_its_end() {
+fn requests_for_keys_of_a_script_wait_for_its_end() {
     let server = Server::start(&["--io-threads", "2"]);
     let slow = "redis.call('INCR', KEYS[1]) \
         local n = 0 for i = 1, 2e7 do n = n + i end \
@@ -180,8 +180,8 @@ fn who_needs_a_key_of_a_script_waits_for_its_end() {
     assert_eq!(seen, [3, 4, 5, 6]);
 }
 
-/// A script that concerns DBs as a whole has all keys for itself, but no thread.
-/// One comes after the other, and two run at any time: still there are gaps.
+/// Long scripts follow each other without a pause, two at a time on the workers. Other clients,
+/// and scripts and commands that need all keys, still get their turn.
 #[test]
 fn clients_have_their_turn_between_long_scripts() {
     let server = Server::start(&["--io-threads", "2"]);
@@ -219,12 +219,12 @@ fn clients_have_their_turn_between_long_scripts() {
 }
 
 #[test]
-fn who_waits_on_a_worker_for_a_slow_script_is_told_so_and_makes_room() {
+fn a_script_that_waits_on_a_worker_for_a_slow_script_gets_busy_and_makes_room() {
     let server = Server::start(&["--io-threads", "2", "--busy-reply-threshold", "200"]);
     let (mut second, mut third) = (server.connect(), server.connect());
     let mut first = start_endless(&server, ENDLESS, &["x"]);
     kill(&mut third, &mut first);
-    // Now it is known as one that takes long.
+    // The script is known as slow now.
     let mut first = start_endless(&server, ENDLESS, &["x"]);
     second.send(&eval(ENDLESS, &["x"])).unwrap();
     let busy = error(&second.read().unwrap());
@@ -232,7 +232,7 @@ fn who_waits_on_a_worker_for_a_slow_script_is_told_so_and_makes_room() {
     let slow = "local n = 0 for i = 1, 5e6 do n = n + i end return 7";
     third.send(&eval(slow, &["other"])).unwrap();
     assert_eq!(third.read().unwrap(), Value::Int(7));
-    // Both workers are taken: EXEC with a script is refused, and the transaction over.
+    // Both workers are busy: EXEC with a script is refused, and the transaction is discarded.
     second.must("MULTI");
     second.must("PING");
     second.send(&eval(slow, &["other"])).unwrap();
@@ -304,7 +304,7 @@ fn a_script_that_has_written_ends_with_the_server_and_leaves_nothing() {
     kedis_check(&mut conn);
 }
 
-/// EXEC goes to a worker with all that its client's session has.
+/// EXEC runs on a worker with the whole state of its session.
 #[test]
 fn a_transaction_with_a_slow_script_is_whole_and_keeps_its_session() {
     let server = Server::start(&["--io-threads", "1"]);
@@ -320,11 +320,11 @@ fn a_transaction_with_a_slow_script_is_whole_and_keeps_its_session() {
     let replies = conn.must("EXEC");
     let expected = [Value::ok(), Value::Int(2), Value::ok(), Value::ok()];
     assert_eq!(replies.items(), expected);
-    // The selected DB is EXEC's.
+    // The DB that the transaction selected stays selected.
     assert_eq!(conn.must("GET b"), Value::bulk("1"));
     conn.must("SELECT 2");
     assert_eq!(conn.must("GET a"), Value::bulk("2"));
-    // What follows in the same write waits its turn.
+    // Later requests of the pipeline wait.
     let replies = conn.pipeline(&[
         crate::support::args("SET order 1"),
         eval(
@@ -339,8 +339,8 @@ fn a_transaction_with_a_slow_script_is_whole_and_keeps_its_session() {
     assert_eq!(replies[3], Value::bulk("123"));
 }
 
-/// A waiting BLMOVE needs a key that a slow script has: nobody stalls, and it is
-/// served when the script is over.
+/// A blocked BLMOVE needs a key that a slow script has locked: no thread stalls, and the client
+/// is served after the script.
 #[test]
 fn a_client_that_waits_is_served_after_a_script_that_has_its_other_key() {
     let server = Server::start(&["--io-threads", "2"]);
@@ -355,7 +355,7 @@ fn a_client_that_waits_is_served_after_a_script_that_has_its_other_key() {
             .contains("blocked_clients:1\r\n")
     });
     let mut victim = start_endless(&server, ENDLESS, &["to"]);
-    // A script is known to run a little before it has its keys.
+    // FUNCTION STATS shows a script shortly before it has locked its keys.
     conn.must("CONFIG SET busy-reply-threshold 1");
     wait_for(
         "a script that has its key",
@@ -372,8 +372,8 @@ fn a_client_that_waits_is_served_after_a_script_that_has_its_other_key() {
     assert_eq!(conn.must("EXISTS from"), Value::Int(0));
 }
 
-/// On its thread first, then on a worker: what was taken back in between is neither
-/// counted nor shown.
+/// A script runs first on its IO thread, then again on a worker: the first run, which was rolled
+/// back, is neither counted nor shown by MONITOR.
 #[test]
 fn what_a_worker_runs_again_is_counted_and_shown_once() {
     let flags = ["--io-threads", "1", "--busy-reply-threshold", "300"];
@@ -392,7 +392,7 @@ fn what_a_worker_runs_again_is_counted_and_shown_once() {
     conn.call(&request);
     let done = conn.must("EXEC");
     assert_eq!(done.items(), [Value::Int(2), Value::Int(1)]);
-    // Tried again until the script is a slow one.
+    // The request is retried until the script counts as busy.
     let mut victim = start_endless(&server, ENDLESS, &["mine"]);
     let busy = error(&conn.cmd("STRLEN mine"));
     assert!(busy.starts_with("BUSY "), "{busy}");
@@ -463,8 +463,8 @@ fn a_client_that_leaves_before_its_script_ends_is_forgotten() {
 
 const ACCOUNTS: usize = 10;
 
-/// Moves a little between two keys and back and forth in between; the second
-/// key is undeclared if `hidden`.
+/// A script that moves an amount between two keys in several steps; the second key is
+/// undeclared if `hidden`.
 fn transfer(hidden: bool) -> String {
     let to = if hidden { "ARGV[1]" } else { "KEYS[2]" };
     format!(
@@ -476,7 +476,7 @@ fn transfer(hidden: bool) -> String {
     )
 }
 
-fn move_money(address: &str, who: usize, seed: u64) -> i64 {
+fn move_money(address: &str, writer: usize, seed: u64) -> i64 {
     let mut rng = fastrand::Rng::with_seed(seed);
     let Ok(mut conn) = Conn::open(address) else {
         return 0;
@@ -489,12 +489,12 @@ fn move_money(address: &str, who: usize, seed: u64) -> i64 {
         let hidden = rng.bool();
         let (keys, second): (&str, &str) = if hidden { ("1", &to) } else { ("2", &from) };
         let script = transfer(hidden);
-        let who = who.to_string();
+        let writer = writer.to_string();
         let mut command: Vec<&str> = vec!["EVAL", &script, keys, &from];
         if !hidden {
             command.push(&to);
         }
-        command.extend([second, &amount, &who]);
+        command.extend([second, &amount, &writer]);
         match conn.call(&command) {
             Value::Int(n) => acknowledged = n,
             Value::Lost(_) => return acknowledged,
@@ -503,7 +503,7 @@ fn move_money(address: &str, who: usize, seed: u64) -> i64 {
     }
 }
 
-/// Sums up the accounts, which a script finds by itself, and which it is told of.
+/// Sums up the accounts with scripts, with undeclared and with declared keys.
 fn audit(address: &str, over: &AtomicBool) -> u64 {
     let Ok(mut conn) = Conn::open(address) else {
         return 0;
@@ -533,8 +533,7 @@ fn audit(address: &str, over: &AtomicBool) -> u64 {
     audits
 }
 
-/// All or nothing: in the eyes of other scripts, whether or not they say what
-/// they touch, and after kill -9.
+/// Scripts are atomic for other scripts, with declared and undeclared keys, and after kill -9.
 #[test]
 fn scripts_are_whole_after_kill9_and_in_between() {
     const WRITERS: usize = 5;
@@ -551,16 +550,16 @@ fn scripts_are_whole_after_kill9_and_in_between() {
             let writers: Vec<_> = seeds
                 .iter()
                 .enumerate()
-                .map(|(who, &seed)| scope.spawn(move || move_money(address, who, seed)))
+                .map(|(writer, &seed)| scope.spawn(move || move_money(address, writer, seed)))
                 .collect();
             let auditor = scope.spawn(move || audit(address, over));
             let until = Instant::now() + pause;
-            wait_for("the moment to kill", || Instant::now() >= until);
+            wait_for("the time of the kill", || Instant::now() >= until);
             server.kill9();
             let acknowledged = writers.into_iter().map(|w| w.join().unwrap());
             let acknowledged = acknowledged.collect();
             over.store(true, Ordering::Relaxed);
-            assert!(auditor.join().unwrap() > 0, "nobody looked");
+            assert!(auditor.join().unwrap() > 0, "no audit was done");
             acknowledged
         });
         assert!(acknowledged.iter().sum::<i64>() > 0, "nothing was done");
@@ -573,8 +572,8 @@ fn scripts_are_whole_after_kill9_and_in_between() {
             }
         }
         assert_eq!(sum, 0);
-        for (who, &acknowledged) in acknowledged.iter().enumerate() {
-            let done = match conn.must(&format!("GET done:{who}")) {
+        for (writer, &acknowledged) in acknowledged.iter().enumerate() {
+            let done = match conn.must(&format!("GET done:{writer}")) {
                 Value::Bulk(text) => String::from_utf8(text).unwrap().parse().unwrap(),
                 _ => 0,
             };
@@ -661,10 +660,10 @@ fn a_script_reaches_nothing_outside_its_sandbox() {
         );
     }
     for forbidden in [
-        // The loader takes no bytecode.
+        // The loader refuses bytecode.
         "return loadstring(string.dump(function() return 1 end))()",
         "local f = load(function() return string.dump(function() end) end) return f()",
-        // What all scripts share cannot be changed.
+        // Shared tables cannot be changed.
         "string.format = 1",
         "rawset(string, 'format', 1)",
         "rawset(_G, 'leak', 1)",
@@ -694,7 +693,7 @@ fn a_script_reaches_nothing_outside_its_sandbox() {
         let reply = conn.call(&eval(forbidden, &[]));
         assert!(matches!(reply, Value::Error(_)), "{forbidden}: {reply:?}");
     }
-    // Nothing of all that is left behind, on whichever thread.
+    // None of these has an effect on any thread.
     for _ in 0..4 {
         let mut conn = server.connect();
         let check = "return {string.format('%d', 1), ('x'):rep(2), type(redis.call), \

@@ -1,5 +1,5 @@
-//! The server as a service: what systemd hears, log files that are moved, what a start
-//! says of its configuration, and commands for what this server is not.
+//! The server as a service: systemd notifications, moved log files, messages about the
+//! configuration, and commands for features that Kedis does not have.
 
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
@@ -8,10 +8,10 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use crate::support::server::free_port;
 use crate::support::{Conn, DEADLINE, Server, Value, oracle, wait_for};
 
-/// A service manager that hears one server.
+/// The notification socket of a service manager.
 struct Manager {
     socket: UnixDatagram,
-    heard: Vec<String>,
+    received: Vec<String>,
 }
 
 impl Manager {
@@ -19,7 +19,7 @@ impl Manager {
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
         Manager {
             socket,
-            heard: Vec::new(),
+            received: Vec::new(),
         }
     }
 
@@ -28,10 +28,10 @@ impl Manager {
         let mut buffer = [0; 4096];
         loop {
             let read = self.socket.recv(&mut buffer);
-            let read = read.unwrap_or_else(|error| panic!("{line}: {error}: {:?}", self.heard));
+            let read = read.unwrap_or_else(|error| panic!("{line}: {error}: {:?}", self.received));
             let text = String::from_utf8(buffer[..read].to_vec()).unwrap();
-            self.heard.push(text.clone());
-            if text.lines().any(|heard| heard == line) {
+            self.received.push(text.clone());
+            if text.lines().any(|text| text == line) {
                 return text;
             }
         }
@@ -45,9 +45,9 @@ impl Manager {
     }
 }
 
-/// It never heard anything, and a unit of Type=notify never came up.
+/// Without notifications a unit of Type=notify never started.
 #[test]
-fn systemd_hears_of_start_reload_and_stop() {
+fn systemd_is_notified_of_start_reload_and_stop() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let name = format!("kedis-test-{}", std::process::id());
@@ -66,7 +66,7 @@ fn systemd_hears_of_start_reload_and_stop() {
     ];
     for (socket, name, supervised) in sockets {
         let mut manager = Manager::new(socket);
-        // Who is watched stays in the foreground.
+        // A supervised server stays in the foreground.
         let flags = ["--supervised", supervised, "--daemonize", "yes"];
         let mut server = Server::prepare(&flags);
         server.env = vec![
@@ -75,7 +75,7 @@ fn systemd_hears_of_start_reload_and_stop() {
         ];
         server.spawn();
         manager.wait_for("READY=1");
-        let opening = manager.heard.first().unwrap();
+        let opening = manager.received.first().unwrap();
         assert!(opening.contains("EXTEND_TIMEOUT_USEC="), "{opening}");
         let mut conn = server.connect();
         assert_eq!(conn.info_text("server", "process_supervised"), "systemd");
@@ -95,7 +95,7 @@ fn systemd_hears_of_start_reload_and_stop() {
 }
 
 #[test]
-fn nobody_hears_of_a_server_that_is_not_supervised() {
+fn a_server_that_is_not_supervised_sends_no_notifications() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let manager = Manager::new(UnixDatagram::bind(&path).unwrap());
@@ -104,16 +104,16 @@ fn nobody_hears_of_a_server_that_is_not_supervised() {
     server.spawn();
     server.terminate();
     assert!(manager.is_silent());
-    // And one that nobody watches although it should be says so.
+    // A server that is configured as supervised but is not logs that.
     let server = Server::start(&["--supervised", "systemd"]);
     assert!(server.log().contains("supervised is systemd, but"));
     let mut conn = server.connect();
     assert_eq!(conn.info_text("server", "process_supervised"), "no");
 }
 
-/// It wrote on into the file that was moved away.
+/// The server continued to write to the moved file.
 #[test]
-fn a_log_file_that_is_moved_away_is_made_anew() {
+fn a_log_file_that_is_moved_away_is_created_again() {
     let flags = ["--logfile", "k.log", "--loglevel", "verbose"];
     let server = Server::start(&flags);
     let path = |name: &str| server.data_dir().join(name);
@@ -124,7 +124,7 @@ fn a_log_file_that_is_moved_away_is_made_anew() {
     wait_for("a line of the new file", || {
         read("k.log").contains("Accepted")
     });
-    // A line that was under way has reached the old file before that.
+    // Lines in flight have reached the old file before.
     let before = read("k.log.1").len();
     fs::rename(path("k.log"), path("k.log.2")).unwrap();
     server.signal("HUP");
@@ -152,7 +152,7 @@ fn a_policy_that_asks_for_eviction_is_warned_of() {
     });
     let server = Server::start(&["--maxmemory", "512mb"]);
     assert!(!server.log().contains(WARNING));
-    // One budget, whoever names it.
+    // INFO and MEMORY DOCTOR report the same budget.
     let mut conn = server.connect();
     let budget = conn.info_text("memory", "memory_budget_human");
     let said = conn.must("MEMORY DOCTOR").text();
@@ -174,7 +174,7 @@ fn a_start_says_what_it_makes_of_its_configuration() {
     let mut server = Server::prepare(&["--logfile", "k.log", "--dynamic-hz", "no"]);
     let data = dir.path().join("a/b");
     server.data = Some(data.clone());
-    // The harness makes it: a place below that does not exist.
+    // The harness creates `dir`, so the test uses a directory below it.
     server
         .flags
         .extend(["--dir".into(), data.join("c").display().to_string()]);
@@ -190,7 +190,7 @@ fn a_start_says_what_it_makes_of_its_configuration() {
     assert!(!ok && text.contains("cannot make the directory"), "{text}");
 }
 
-/// They were unknown commands.
+/// These were unknown commands.
 #[test]
 fn users_modules_and_clusters_are_answered_as_by_a_redis_without_them() {
     let flags = ["--save", ""];
@@ -273,7 +273,7 @@ fn users_modules_and_clusters_are_answered_as_by_a_redis_without_them() {
     }
 }
 
-/// What Redis says of its user since 7.2 has a word more.
+/// Compares ACL LIST, GETUSER and CAT; since Redis 7.2 users have one more flag.
 fn check_users(mut our: Conn, mut their: Conn) {
     let without_word = |text: String| text.replace(" sanitize-payload", "");
     for password in ["", "secret"] {

@@ -1,5 +1,4 @@
-//! Streams beyond one server's commands: what replicas of either dialect have of
-//! them, and waits that end because a stream is over.
+//! Streams on Kedis and Redis replicas, and waits that end because a stream expires.
 
 use crate::replication::load::stream_command;
 use crate::replication::{assert_same, follow, is_caught_up, server};
@@ -19,7 +18,7 @@ fn a_stream_that_expires_ends_the_wait_of_its_groups() {
             .text()
             .contains("blocked_clients:1")
     });
-    // Nobody else touches the key.
+    // No other client accesses the key.
     conn.must("PEXPIRE s 50");
     let error = waiting.read().unwrap().error().expect("an error");
     assert!(error.starts_with("NOGROUP No such key 's'"), "{error}");
@@ -61,7 +60,7 @@ fn a_redis_that_follows_has_the_same_streams() {
     let replica = oracle(&[]);
     let line = format!("REPLICAOF 127.0.0.1 {}", master.port());
     assert_eq!(replica.connect().cmd(&line), Value::ok());
-    // Some of it in the data set, some behind it.
+    // Some commands are in the data set, some in the stream after it.
     work(&mut conn, 800);
     same_streams(&master, &replica);
     work(&mut conn, 800);
@@ -83,8 +82,8 @@ fn same_streams(master: &Server, replica: &Server) {
     }
 }
 
-/// Without what 7.0 does not have, what differs in memory alone, what is counted
-/// otherwise since, and when consumers were last there.
+/// Without fields that 7.0 lacks or counts differently, fields about memory, and times of
+/// consumers.
 fn plain(info: &Value) -> Value {
     let Value::Array(items) = info else {
         return info.clone();

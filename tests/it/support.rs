@@ -1,7 +1,7 @@
-//! What all tests share: server processes, raw connections, decoded replies.
+//! Shared helpers: server processes, raw connections, decoded replies.
 //!
-//! Everything that waits has a deadline, and everything that fails says what
-//! it saw. Nothing here judges a reply; that is the tests' business.
+//! Every wait has a deadline, and every failure shows what was found. The helpers do not judge
+//! replies; the tests do.
 
 pub mod cgroup;
 pub mod checks;
@@ -45,9 +45,8 @@ pub fn wait_for(what: &str, condition: impl FnMut() -> bool) {
     );
 }
 
-/// The pace of a loop that makes load, tries again, or is slow on purpose: so many rounds
-/// a second at most. It is no guess about how long something takes: what a test proves
-/// does not depend on it.
+/// The pace of a loop that makes load, tries again, or is slow on purpose: a maximum of rounds
+/// per second. The result of a test must not depend on it.
 pub struct Pace {
     period: Duration,
     due: Instant,
@@ -68,7 +67,7 @@ impl Pace {
     }
 }
 
-/// Milliseconds of the wall clock, as the servers see it.
+/// The wall clock in Unix ms, as the servers see it.
 pub fn unix_ms() -> i64 {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

@@ -1,6 +1,5 @@
-//! House rules that a compiler does not know: which module may name which, who may name
-//! RocksDB, where `unsafe` stands, how long files and functions may get, what tests may not
-//! do.
+//! Rules that the compiler does not check: dependencies between modules, use of RocksDB, places
+//! of `unsafe`, length of files and functions, and what tests must not do.
 
 mod circles;
 mod names;
@@ -64,7 +63,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Files that may use `unsafe`, each for a reason written there.
+/// Files that may use `unsafe`; each file says why.
 const UNSAFE: &[&str] = &[
     "src/sys/daemon.rs",
     "src/sys/huge_pages.rs",
@@ -92,17 +91,17 @@ const UNSAFE: &[&str] = &[
     "src/storage/engine/reserve.rs",
 ];
 
-/// Where tests' ways to wait are made.
+/// Files that implement the waits of tests, which may sleep.
 const WAITS: &[&str] = &[
     "src/sys/testing.rs",
     "tests/it/support.rs",
     "tests/it/support/",
 ];
 
-/// Lines that a source file may have, its tests included.
+/// Maximum length of a source file in lines, tests included.
 const MAX_LINES: usize = 850;
 
-/// Lines that a function may have; tests have tables of cases.
+/// Maximum length of a function in lines; tests may be longer because of tables of cases.
 const MAX_FUNCTION_LINES: usize = 80;
 const MAX_TEST_LINES: usize = 120;
 
@@ -154,8 +153,7 @@ fn only_storage_names_rocksdb() {
     }
 }
 
-/// What the code of `base` must not name: it works on its arguments alone, so that it
-/// runs anywhere, in any order, and gives the same each time.
+/// Names that the code of `base` must not use: its functions are pure.
 const OPERATING_SYSTEM: &[&str] = &[
     "allocator_api2",
     "crossbeam_channel",
@@ -211,7 +209,7 @@ fn unsafe_stands_where_it_is_known_to() {
     assert!(listed.is_empty(), "no `unsafe` any more: {listed:?}");
 }
 
-/// Whether the word is among these tokens.
+/// Whether the tokens contain `unsafe`.
 fn says_unsafe(tokens: TokenStream) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Ident(word) => word == "unsafe",
@@ -220,7 +218,7 @@ fn says_unsafe(tokens: TokenStream) -> bool {
     })
 }
 
-/// Whether something is unsafe, in whatever form.
+/// Whether a file contains `unsafe` in any form.
 #[derive(Default)]
 struct Unsafe(bool);
 
@@ -281,7 +279,7 @@ fn functions_stay_readable() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
-/// Functions with their lines.
+/// Functions with their lengths in lines.
 #[derive(Default)]
 struct Functions(Vec<(String, usize)>);
 
@@ -304,8 +302,8 @@ impl<'ast> Visit<'ast> for Functions {
     }
 }
 
-/// A new type is not taken for another one without a word: no `match` over types of values
-/// has an arm for all the rest.
+/// No `match` over the type of a value has a wildcard arm, so that the compiler finds all places
+/// that a new type must extend.
 #[test]
 fn every_type_of_value_is_named() {
     let mut wrong = Vec::new();
@@ -318,7 +316,7 @@ fn every_type_of_value_is_named() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Lines of matches over the type of a value that have an arm for all the rest.
+/// Lines of matches over the type of a value that have a wildcard arm.
 #[derive(Default)]
 struct Wildcards(Vec<usize>);
 
@@ -369,8 +367,8 @@ fn nothing_is_known_of_a_command_but_by_its_row() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A test that sleeps for a fixed time is slow where that is too long, and fails at random
-/// where it is too short: it waits for a condition.
+/// Tests wait for conditions: a fixed sleep is slow if it is too long and makes tests fail at
+/// random if it is too short.
 #[test]
 fn tests_wait_for_conditions() {
     let mut wrong = Vec::new();
@@ -389,7 +387,7 @@ fn tests_wait_for_conditions() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Lines of tests that sleep for a time that is written there.
+/// Lines of tests with a sleep of constant length.
 #[derive(Default)]
 struct Sleeps {
     in_tests: bool,
@@ -417,7 +415,7 @@ impl<'ast> Visit<'ast> for Sleeps {
     }
 }
 
-/// Whether an expression is a time that does not depend on anything.
+/// Whether an expression is a constant duration.
 fn is_written_time(time: &syn::Expr) -> bool {
     match time {
         syn::Expr::Call(call) => call.args.iter().all(|arg| matches!(arg, syn::Expr::Lit(_))),
@@ -426,7 +424,7 @@ fn is_written_time(time: &syn::Expr) -> bool {
     }
 }
 
-/// Modules have one form: `name.rs`, with what is below it in `name/`.
+/// Modules have one form: `name.rs`, with its submodules in `name/`.
 #[test]
 fn modules_have_one_form() {
     let mut wrong: Vec<String> = Vec::new();

@@ -1,5 +1,4 @@
-//! Client-side caches: CLIENT TRACKING as in Redis, and no stale copy whatever
-//! the threads do.
+//! Client-side caches: CLIENT TRACKING as in Redis, and no stale copies under concurrency.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Conn, Server, Value, args, oracle, wait_for};
 
-/// What each of the clients (0: tracks, 1: writes, 2: gets redirected ones) reads
-/// after each line. `@0`, `@1`, `@2` stand for their numbers.
+/// The client that sends a line (0: tracks, 1: writes, 2: target of redirections), the line, and
+/// how many replies and messages each client reads after it. `@0`, `@1`, `@2` stand for the ids
+/// of the clients.
 type Line = (usize, &'static str, [usize; 3]);
 
 fn transcript(server: &Server, resp3: [bool; 3], lines: &[Line]) -> Vec<(String, Vec<Vec<Value>>)> {
@@ -23,12 +23,12 @@ fn transcript(server: &Server, resp3: [bool; 3], lines: &[Line]) -> Vec<(String,
         }
     }
     let mut seen = Vec::new();
-    for (who, line, replies) in lines {
+    for (sender, line, replies) in lines {
         let mut sent = (*line).to_owned();
         for (n, id) in ids.iter().enumerate() {
             sent = sent.replace(&format!("@{n}"), &id.to_string());
         }
-        clients[*who].send(&args(&sent)).unwrap();
+        clients[*sender].send(&args(&sent)).unwrap();
         let read = clients.iter_mut().zip(replies).map(|(client, expected)| {
             client.set_timeout(Duration::from_secs(10));
             let read = |_| {
@@ -43,7 +43,7 @@ fn transcript(server: &Server, resp3: [bool; 3], lines: &[Line]) -> Vec<(String,
         });
         seen.push(((*line).to_owned(), read.collect()));
     }
-    // Nothing came beyond what was expected.
+    // No client got more than expected.
     for client in &mut clients {
         let pong = client.must("PING");
         assert!(!matches!(pong, Value::Push(_)), "{pong:?}");
@@ -51,7 +51,7 @@ fn transcript(server: &Server, resp3: [bool; 3], lines: &[Line]) -> Vec<(String,
     seen
 }
 
-/// Clients' numbers differ between servers.
+/// Replaces client ids, which differ between servers.
 fn numbered(value: Value, ids: &[i64]) -> Value {
     match value {
         Value::Int(n) if ids.contains(&n) => Value::simple("a client"),
@@ -223,7 +223,7 @@ fn tracking_is_that_of_redis() {
 }
 
 #[test]
-fn a_lost_redirection_is_told_and_shown() {
+fn a_lost_redirection_is_announced_and_shown() {
     let server = Server::start(&["--io-threads", "2"]);
     let (mut reader, mut writer) = (server.connect(), server.connect());
     let mut target = server.connect();
@@ -278,7 +278,7 @@ fn the_table_is_bounded_and_expiry_invalidates() {
     assert_eq!(stat(&mut writer, "tracking_total_keys"), 0);
     assert_eq!(stat(&mut writer, "tracking_clients"), 0);
     reader.must("CLIENT TRACKING on");
-    // In one tick, so that it cannot have expired when it is read.
+    // In one tick, so that the key cannot expire before it is read.
     let lines = ["SET short x PX 100", "GET short"];
     let replies = reader.pipeline(&lines.map(args));
     assert_eq!(replies, [Value::ok(), Value::bulk("x")]);
@@ -293,8 +293,8 @@ fn the_table_is_bounded_and_expiry_invalidates() {
     });
 }
 
-/// Reads keys it has no copy of until `stop`, and drops copies as it is told;
-/// returns its copies once it has heard of everything.
+/// A client-side cache: reads keys that it has no copy of until `stop`, and drops invalidated
+/// copies. Returns its copies after all invalidations.
 fn cache(mut conn: Conn, keys: usize, stop: &AtomicBool) -> HashMap<String, Vec<u8>> {
     let mut copies: HashMap<String, Vec<u8>> = HashMap::new();
     let mut rng = fastrand::Rng::new();
@@ -320,7 +320,7 @@ fn cache(mut conn: Conn, keys: usize, stop: &AtomicBool) -> HashMap<String, Vec<
             reply(&mut conn, &mut copies);
         }
     }
-    // The writers are done and answered, so this comes after all that they caused.
+    // All writers have got their replies, so the invalidations precede this reply.
     conn.send(&args("PING")).unwrap();
     reply(&mut conn, &mut copies);
     copies
@@ -406,7 +406,7 @@ fn what_a_worker_reads_is_invalidated_after_its_reply() {
     writer.must("SET other 2");
     assert_eq!(reader.read().unwrap(), stale("other"));
     assert_eq!(writer.must("SCRIPT KILL"), Value::simple("OK"));
-    // It might have overtaken the reply, for all that the client's thread knows.
+    // The invalidation is repeated, since the first one may have overtaken the reply.
     assert!(reader.read().unwrap().error().is_some());
     assert_eq!(reader.read().unwrap(), stale("other"));
     writer.must("SET read 2");
@@ -414,10 +414,10 @@ fn what_a_worker_reads_is_invalidated_after_its_reply() {
     assert_eq!(reader.must("PING"), Value::simple("PONG"));
 }
 
-/// A client that stops to track in the transaction that changed what it had read is
-/// told of that change, once.
+/// A client that stops tracking in the transaction that changes a key it has read gets that
+/// invalidation, once.
 #[test]
-fn a_transaction_that_ends_tracking_tells_what_it_changed() {
+fn a_transaction_that_ends_tracking_sends_its_invalidations() {
     let lines = [
         (0, "CLIENT TRACKING ON", [1, 0, 0]),
         (0, "GET a", [1, 0, 0]),
@@ -434,14 +434,14 @@ fn a_transaction_that_ends_tracking_tells_what_it_changed() {
         (0, "SET a 2", [1, 0, 0]),
         (0, "CLIENT TRACKING OFF", [1, 0, 0]),
         (0, "EXEC", [2, 0, 0]),
-        // To another client.
+        // Redirected to another client.
         (0, "CLIENT TRACKING ON REDIRECT @2", [1, 0, 0]),
         (0, "GET a", [1, 0, 0]),
         (0, "MULTI", [1, 0, 0]),
         (0, "DEL a", [1, 0, 0]),
         (0, "CLIENT TRACKING OFF", [1, 0, 0]),
         (0, "EXEC", [1, 0, 1]),
-        // Its own changes are not told to who does not want to hear of them.
+        // With NOLOOP there are no invalidations for own changes.
         (0, "CLIENT TRACKING ON NOLOOP", [1, 0, 0]),
         (0, "GET a", [1, 0, 0]),
         (0, "MULTI", [1, 0, 0]),

@@ -1,5 +1,4 @@
-//! Transactions under concurrency and kill -9: all or nothing, one after the
-//! other, and nothing acknowledged is lost.
+//! Transactions under concurrency and kill -9: atomic, isolated, and durable once acknowledged.
 
 use crate::crash::kedis_check;
 use crate::support::{Conn, Server, Value, args, seed, wait_for};
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const ACCOUNTS: usize = 12;
 
-/// Sends MULTI, the lines and EXEC in one write; the reply of EXEC.
+/// Sends MULTI, the lines and EXEC in one write; returns the reply of EXEC.
 fn exec(conn: &mut Conn, lines: &[String]) -> Value {
     let mut commands = vec![args("MULTI")];
     commands.extend(lines.iter().map(|line| args(line)));
@@ -23,12 +22,12 @@ fn account(i: usize) -> String {
 
 /// Moves money between accounts, and writes a receipt in several types and DBs;
 /// returns how many transfers were acknowledged.
-fn transfer(address: &str, who: usize, seed: u64) -> u64 {
+fn transfer(address: &str, writer: usize, seed: u64) -> u64 {
     let Ok(mut conn) = Conn::open(address) else {
         return 0;
     };
     let mut rng = fastrand::Rng::with_seed(seed);
-    let before = conn.cmd(&format!("GET receipt:{who}"));
+    let before = conn.cmd(&format!("GET receipt:{writer}"));
     let mut n: u64 = match &before {
         Value::Bulk(text) => String::from_utf8_lossy(text).parse().unwrap(),
         _ => 0,
@@ -39,11 +38,11 @@ fn transfer(address: &str, who: usize, seed: u64) -> u64 {
         n += 1;
         let lines = [
             format!("DECRBY {} {amount}", account(from)),
-            format!("SET receipt:{who} {n}"),
-            format!("HSET receipts {who} {n}"),
+            format!("SET receipt:{writer} {n}"),
+            format!("HSET receipts {writer} {n}"),
             format!("INCRBY {} {amount}", account(to)),
             "SELECT 3".to_owned(),
-            format!("RPUSH list:{who} {n}"),
+            format!("RPUSH list:{writer} {n}"),
             "SELECT 0".to_owned(),
         ];
         match exec(&mut conn, &lines) {
@@ -62,7 +61,7 @@ fn sum_of(replies: &[Value]) -> i64 {
     replies.iter().map(number).sum()
 }
 
-/// Reads all accounts at once, again and again: no money may be on its way.
+/// Reads all accounts atomically, repeatedly: the sum must be constant.
 fn audit(address: &str) -> u64 {
     let Ok(mut conn) = Conn::open(address) else {
         return 0;
@@ -102,14 +101,14 @@ fn transactions_are_whole_after_kill9_and_in_between() {
             let writers: Vec<_> = seeds
                 .iter()
                 .enumerate()
-                .map(|(who, &seed)| scope.spawn(move || transfer(address, who, seed)))
+                .map(|(writer, &seed)| scope.spawn(move || transfer(address, writer, seed)))
                 .collect();
             let audits = [(); 2].map(|()| scope.spawn(move || audit(address)));
             let until = Instant::now() + pause;
-            wait_for("the moment to kill", || Instant::now() >= until);
+            wait_for("the time of the kill", || Instant::now() >= until);
             server.kill9();
             let audited: u64 = audits.into_iter().map(|a| a.join().unwrap()).sum();
-            assert!(audited > 0, "nobody audited");
+            assert!(audited > 0, "no audit read anything");
             writers.into_iter().map(|w| w.join().unwrap()).collect()
         });
         server.spawn();
@@ -118,13 +117,13 @@ fn transactions_are_whole_after_kill9_and_in_between() {
             .map(|i| conn.cmd(&format!("GET {}", account(i))))
             .collect();
         assert_eq!(sum_of(&balances), 0, "{balances:?}");
-        for (who, acknowledged) in acknowledged.into_iter().enumerate() {
-            let receipt = sum_of(&[conn.cmd(&format!("GET receipt:{who}"))]);
-            let field = sum_of(&[conn.cmd(&format!("HGET receipts {who}"))]);
+        for (writer, acknowledged) in acknowledged.into_iter().enumerate() {
+            let receipt = sum_of(&[conn.cmd(&format!("GET receipt:{writer}"))]);
+            let field = sum_of(&[conn.cmd(&format!("HGET receipts {writer}"))]);
             conn.must("SELECT 3");
-            let len = conn.cmd(&format!("LLEN list:{who}")).int();
+            let len = conn.cmd(&format!("LLEN list:{writer}")).int();
             conn.must("SELECT 0");
-            assert_eq!((receipt, receipt), (field, len), "writer {who}");
+            assert_eq!((receipt, receipt), (field, len), "writer {writer}");
             assert!(receipt as u64 >= acknowledged, "{receipt} < {acknowledged}");
             assert!(receipt as u64 <= acknowledged + 1, "one was under way");
         }
@@ -142,8 +141,8 @@ fn number(value: &Value) -> i64 {
     }
 }
 
-/// Books two seats of a flight after the other, with all that belongs to it, as
-/// one transaction each; how many bookings were acknowledged.
+/// Makes bookings of two seats and their records, one transaction each; returns how many were
+/// acknowledged.
 fn book(address: &str, client: usize, first: u64) -> u64 {
     let Ok(mut conn) = Conn::open(address) else {
         return 0;
@@ -191,7 +190,7 @@ fn reservations_add_up(flags: &[&str]) {
                 })
                 .collect();
             let until = Instant::now() + Duration::from_millis(1500);
-            wait_for("the moment to kill", || Instant::now() >= until);
+            wait_for("the time of the kill", || Instant::now() >= until);
             server.kill9();
             clients.into_iter().map(|c| c.join().unwrap()).collect()
         });
@@ -207,7 +206,7 @@ fn reservations_add_up(flags: &[&str]) {
             booked[client] = timers;
         }
         let all: u64 = booked.iter().sum();
-        assert!(all > 0, "nobody booked");
+        assert!(all > 0, "no booking was acknowledged");
         let mut sold = 0;
         for flight in 0..FLIGHTS {
             let bits = number(&conn.cmd(&format!("BITCOUNT seats:{flight}")));
@@ -230,7 +229,7 @@ fn reservations_add_up_after_kill9_with_fsync_always() {
     reservations_add_up(&["--appendfsync", "always"]);
 }
 
-/// Reads and writes a counter under WATCH until `done` has gone up to `goal`.
+/// Increments a counter under WATCH until `done` reaches `goal`.
 fn count_up(address: &str, done: &AtomicU64, goal: u64) {
     let mut conn = Conn::open(address).unwrap();
     while done.load(Ordering::Relaxed) < goal {
@@ -258,7 +257,7 @@ fn no_update_is_lost_under_watch() {
     assert_eq!(counter as u64, done.load(Ordering::Relaxed));
 }
 
-/// Leaves its post if the other one is still there.
+/// Clears `mine` if `other` is set, under WATCH; returns whether it did.
 fn leave(conn: &mut Conn, mine: &str, other: &str) -> bool {
     conn.must(&format!("WATCH {other}"));
     let there = sum_of(&[conn.cmd(&format!("GET {other}"))]) == 1;
@@ -270,7 +269,7 @@ fn leave(conn: &mut Conn, mine: &str, other: &str) -> bool {
     matches!(exec(conn, &[line]), Value::Array(_)) && there
 }
 
-/// Two transactions that each read what the other writes: one must fail.
+/// Two transactions that each watch what the other writes: one must fail (no write skew).
 #[test]
 fn watched_keys_that_are_only_read_keep_others_out() {
     let server = Server::start(&["--io-threads", "4"]);
@@ -300,7 +299,7 @@ fn watched_keys_that_are_only_read_keep_others_out() {
     }
 }
 
-/// What is queued and watched is bounded like a request.
+/// Queued commands and watched keys are bounded like a request.
 #[test]
 fn a_transaction_without_end_is_closed() {
     let server = Server::start(&["--client-query-buffer-limit", "1mb"]);

@@ -1,15 +1,14 @@
 //! Replies that their clients do not read yet, or never.
 //!
-//! A connection was not read while more than a mebibyte of its replies was unsent: a client
-//! that writes a whole pipeline before it reads hung for ever, as the server did. Now
-//! replies are kept while the limits of clients have room for them, and a client for which
-//! there is none is closed and named in the log.
+//! Once, a connection was not read while more than a mebibyte of its replies was unsent, so a
+//! client that writes a whole pipeline before it reads hung forever. Now replies are buffered
+//! up to the limits for clients, and a client beyond them is closed and named in the log.
 
 use crate::support::conn::encode;
 use crate::support::{Conn, Server, Value, args, wait_for};
 use std::time::{Duration, Instant};
 
-/// Connections over TCP and over a Unix socket, whose buffers are much smaller.
+/// Runs `test` over TCP and over a Unix socket, whose buffers are much smaller.
 fn with_each_kind_of_socket(flags: &[&str], test: impl Fn(&Server, &mut Conn)) {
     let socket = tempfile::tempdir().unwrap();
     let path = socket.path().join("kedis.sock");
@@ -56,9 +55,9 @@ fn a_pipeline_may_be_written_before_its_replies_are_read() {
     });
 }
 
-/// The peer cannot know why the server does not read on.
+/// The log says why the connection was closed, since the client cannot know.
 #[test]
-fn who_never_reads_is_closed_and_named_once_there_is_no_room() {
+fn a_client_that_never_reads_is_closed_and_named_once_there_is_no_room() {
     with_each_kind_of_socket(&["--maxmemory-clients", "32mb"], |server, conn| {
         set_value(conn, 10_000);
         let mut other = server.connect();
@@ -76,8 +75,8 @@ fn who_never_reads_is_closed_and_named_once_there_is_no_room() {
         assert!(conn.closed_within(Duration::from_secs(60)));
         assert_eq!(other.info_number("stats", "evicted_clients"), evicted + 1);
         let log = server.log();
-        let told = log.lines().filter(|line| line.contains("reads no replies"));
-        assert!(told.count() > 0, "{log}");
+        let warnings = log.lines().filter(|line| line.contains("reads no replies"));
+        assert!(warnings.count() > 0, "{log}");
     });
 }
 

@@ -1,10 +1,10 @@
-//! What workers read, beside clients that write.
+//! Reads on slow-command workers, beside clients that write.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support::{Conn, Server, Value, args};
 
-/// More words than a request may have that an IO thread runs, and more rows.
+/// More arguments and more rows than a request on an IO thread may have.
 const MANY: usize = 5000;
 
 fn words(first: &str, each: impl Fn(usize) -> Vec<String>) -> Vec<Vec<u8>> {
@@ -20,7 +20,7 @@ fn add_large() -> Vec<Vec<u8>> {
     add
 }
 
-/// Says so also when the test fails: nobody then goes on for ever.
+/// Sets the flag on drop, so that the readers end even if the test fails.
 struct DoneAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for DoneAtEnd<'_> {
@@ -34,9 +34,9 @@ fn all_are(reply: &Value, len: usize) -> bool {
     items.len() == len && items.iter().all(|item| *item == items[0])
 }
 
-/// A writer sets thousands of keys, and all items of a list, to the same number again and
-/// again: who reads all sees one number, and never an older one than before or than what
-/// was acknowledged.
+/// A writer repeatedly sets thousands of keys, and all items of a list, to the same number.
+/// Readers of all of them must see a single number, never an older one than before or than the
+/// acknowledged one.
 #[test]
 fn a_long_read_sees_one_moment() {
     let server = Server::start(&[]);
@@ -88,8 +88,8 @@ fn a_long_read_sees_one_moment() {
     });
 }
 
-/// Requests that go to a worker keep their place among those of their client, and so do
-/// writes that read much before.
+/// Requests that run on a worker keep their order in the pipeline, and so do writes that read
+/// much first.
 #[test]
 fn long_requests_keep_their_place_in_a_pipeline() {
     let server = Server::start(&["--io-threads", "1"]);
@@ -131,10 +131,10 @@ fn long_requests_keep_their_place_in_a_pipeline() {
     }
 }
 
-/// Who hears that a write was answered, and asks then, has been told of it before: also
-/// if a worker has run it.
+/// Invalidations and events of a write arrive before any reply to a request that was sent after
+/// the reply to the write, also if a worker ran it.
 #[test]
-fn what_a_worker_has_done_is_told_before_its_reply() {
+fn events_of_a_worker_are_published_before_its_reply() {
     let server = Server::start(&["--notify-keyspace-events", "KEA"]);
     let mut writer = server.connect();
     writer.call(&add_large());
@@ -169,10 +169,10 @@ fn what_a_worker_has_done_is_told_before_its_reply() {
     }
 }
 
-/// Some clients find much to pop, and all but one find nothing any more once a worker
-/// looks: they wait on, for what comes next or until their time is over.
+/// Several clients pop a long list at once, and all but one find it empty on the worker: they
+/// block until the next push or their timeout.
 #[test]
-fn who_finds_nothing_left_on_a_worker_waits() {
+fn a_client_that_finds_nothing_left_on_a_worker_waits() {
     let server = Server::start(&[]);
     let mut writer = server.connect();
     let mut push = words("RPUSH", |n| vec![n.to_string()]);

@@ -1,4 +1,4 @@
-"""Hashes whose fields have times of their own: one answer everywhere."""
+"""Hashes with field expiry: the same treatment everywhere."""
 
 import time
 from pathlib import Path
@@ -18,7 +18,7 @@ def step(options):
 
 def made_by_hand():
     now_ms = int(time.time() * 1000)
-    # Of three fields one is over, one has no time, and one is over tomorrow.
+    # Of three fields one has expired, one does not expire, and one expires tomorrow.
     fields = [(b"over", b"a", 1000), (b"plain", b"b", 0), (b"later", b"c", now_ms + 86_400_000)]
     left = {b"plain": b"b", b"later": b"c"}
     data = timed_hashes.rdb_file(fields)
@@ -42,7 +42,7 @@ def made_by_hand():
                 right = ended == 1 and "timed:2" in said and "--keep-going" in said
                 expect(f"fields: {title} with times of fields is an error", right, (ended, said))
                 markers = k.connect().keys(MARKERS + b"*")
-                # A server that does not say so in INFO is found out in the middle.
+                # If INFO does not report such hashes, they are found during the copy.
                 begun = source is not None or k.connect().dbsize() == 0
                 expect(f"fields: {title} leaves no marker", not markers and begun, (markers, k.connect().dbsize()))
                 k.connect().flushall()

@@ -1,4 +1,4 @@
-"""What the steps of tests/migrate/run share: servers, tools, and how to compare."""
+"""Shared by the steps of tests/migrate/run: servers, tools, comparisons."""
 
 import atexit
 import contextlib
@@ -41,7 +41,7 @@ def kedis(*flags):
 
 
 def quick_redis(*flags):
-    """One that does not wait for more replicas before it begins a copy."""
+    """A redis-server that does not wait for more replicas before a full sync."""
     return redis_server("--repl-diskless-sync-delay", "0", *flags)
 
 
@@ -57,10 +57,10 @@ def expect(what, right, detail=""):
 
 
 class Tool:
-    """A running tool; what it says goes to a file."""
+    """A running tool; its output goes to a file."""
 
     def __init__(self, name, source, target, *flags, limit=None):
-        """With `limit` no file that it writes gets longer, in bytes."""
+        """`limit` is the largest size in bytes of a file that it writes."""
         self.name = name
         self.limit = limit
         self.log = Path(scratch.name) / f"{name}-{random.randrange(10**9)}.log"
@@ -111,7 +111,7 @@ def run(name, source, target, *flags):
 
 
 def fill(server, packages=0):
-    """Every value in every DB, and records as somebody might have them."""
+    """Every value in every DB, and realistic records."""
     for db in DBS:
         c = server.connect(db)
         for key, commands in values.commands():
@@ -144,7 +144,7 @@ MARKERS = b"kedis:migration:"
 
 
 def differences(one, other):
-    """What differs, but for the markers of running tools."""
+    """All differences, except for the markers of running tools."""
     wrong = []
     for db in (*DBS, *UNSTEADY):
         a, b = one.connect(db), other.connect(db)
@@ -157,7 +157,7 @@ def differences(one, other):
 
 
 def wait_for(what, is_so, seconds=DEADLINE):
-    """Waits; raises with what the last look found."""
+    """Waits; raises with the result of the last check."""
     end = time.monotonic() + seconds
     error = None
     while time.monotonic() < end:
@@ -172,7 +172,7 @@ def wait_for(what, is_so, seconds=DEADLINE):
 
 
 def wait_until_through(source, target):
-    """A key written now is the last that goes through."""
+    """Waits until a key that is written now has reached the target."""
     mark = str(random.random())
     wait_for("source", lambda: source.connect(15).set("mark", mark))
     wait_for("mark", lambda: (source.connect(15).get("mark") or b"").decode() == mark
@@ -180,14 +180,14 @@ def wait_until_through(source, target):
 
 
 def wait_until_reclaimed(server):
-    """A source says that a key has expired when it removes it, which takes
-    redis-server two seconds; KEYS leaves such keys out, DBSIZE counts them."""
+    """A source replicates an expiry when it removes the key, which takes redis-server
+    up to two seconds; KEYS leaves such keys out, DBSIZE counts them."""
     connections = [server.connect(db) for db in (*DBS, *UNSTEADY)]
     wait_for("end of what has expired", lambda: all(c.dbsize() == len(c.keys()) for c in connections))
 
 
 def compare(title, one, other, is_followed=True):
-    """Both servers, once nobody writes and no key is about to expire."""
+    """Compares both servers after all writes and expiries."""
     wait_until_reclaimed(one)
     if is_followed:
         wait_until_through(one, other)
@@ -202,7 +202,7 @@ MANY = 400_000
 
 
 class FakeSource:
-    """Answers as a redis-server does that was made up; its data set is these bytes."""
+    """A fake redis-server, whose data set is these bytes."""
 
     def __init__(self, data_set):
         self.data_set = data_set
@@ -230,7 +230,7 @@ class FakeSource:
         is_fed = False
         with client, contextlib.suppress(ConnectionError):
             while some := client.recv(4096):
-                # Whoever is fed says how far it is, and gets no answer.
+                # Acknowledgements of a replica get no reply.
                 if is_fed:
                     continue
                 for word in re.findall(rb"\*\d+\r\n\$\d+\r\n(\w+)\r\n", some):

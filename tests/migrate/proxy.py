@@ -1,4 +1,4 @@
-"""A way to a server that can be cut."""
+"""A proxy whose connections can be cut."""
 
 import socket
 import threading
@@ -7,7 +7,7 @@ from ports import free_port
 
 
 class Proxy:
-    """Passes bytes on, both ways, until it is told to cut all connections."""
+    """Forwards bytes in both directions until all connections are cut."""
 
     def __init__(self, server):
         self.target = server.port

@@ -1,4 +1,4 @@
-"""Sources that feed no replicas, as managed services do: redis_to_kedis --scan."""
+"""Sources that refuse replicas, such as managed services: redis_to_kedis --scan."""
 
 import random
 import time
@@ -9,7 +9,7 @@ from harness import (
     DBS, DEADLINE, MARKERS, Proxy, Tool, Writer, expect, fill, kedis, redis_server, run, scratch, wait_for,
     wait_until_through)
 
-# What such services take away.
+# Commands that such services disable.
 NO_PSYNC = ("--rename-command", "PSYNC", "", "--rename-command", "SYNC", "")
 NO_DUMP = ("--rename-command", "DUMP", "")
 NO_CONFIG = ("--rename-command", "CONFIG", "", "--rename-command", "COMMAND", "", "--rename-command", "MEMORY", "")
@@ -29,7 +29,7 @@ def step(options):
 
 
 def differences(one, other, dbs=DBS, drift_ms=0):
-    """What differs, but for the marker of a tool."""
+    """All differences, except for the marker of a tool."""
     wrong = []
     for db in dbs:
         found = values.differences(one.connect(db), other.connect(db), drift_ms)
@@ -53,7 +53,7 @@ def without_events():
             if "few" in title:
                 right = ended == 0 and "all are equal" in said and "does not tell which keyspace events" in said
             expect(f"scan: {title}: --verify", right, (ended, said[-2500:]))
-            # Typed reads know to some ms when an entry was delivered.
+            # Reads by type know delivery times only to some ms.
             wrong = differences(source, target) if "DUMP" in title else differences_but_streams(source, target)
             keys = sum(target.connect(db).dbsize() for db in DBS)
             expect(f"scan: {title}: {keys} keys are equal", not wrong and keys > 6000, wrong[:10])
@@ -62,7 +62,7 @@ def without_events():
             left = target.connect().keys(MARKERS + b"*")
             expect(f"scan: {title}: no marker is left", not left, left)
 
-            # Again, into what is there.
+            # Again, into the existing data.
             source.connect(3).delete("plain:1")
             source.connect(3).set("plain:2", "changed")
             ended, said = run("redis_to_kedis", source, target, "--scan")
@@ -111,7 +111,7 @@ def with_events(options):
 
 
 def wait_until_settled(found):
-    """Until nothing differs; if that never comes, the comparison that follows says what does."""
+    """Waits until nothing differs; otherwise the comparison that follows reports it."""
     end = time.monotonic() + 30
     while found() and time.monotonic() < end:
         time.sleep(0.2)
@@ -122,7 +122,7 @@ def without_marks(source, target, is_typed):
 
 
 def broken(options):
-    """Whatever dies, in the end the target has what the source has."""
+    """Whichever process is killed, in the end the target equals the source."""
     rng = random.Random(options.seed)
     kept = ("--appendonly", "yes", "--appendfsync", "always")
     with redis_server(*NO_PSYNC, *EVENTS, *kept) as source, kedis() as target, Proxy(source) as way:
@@ -211,7 +211,7 @@ def flags():
 
 
 def few_databases():
-    """A DB that the target does not have: nothing of it may land in another."""
+    """A DB that the target does not have: none of its keys may be written to another DB."""
     with redis_server(*NO_PSYNC, *EVENTS) as source, kedis("--databases", "4") as target:
         source.start()
         target.start()

@@ -1,5 +1,5 @@
-"""A client that changes a server all the time, with commands that must not be
-run twice, left out, or run in another order."""
+"""A client that constantly changes a server, with commands that must not be
+repeated, left out, or reordered."""
 
 import random
 import threading
@@ -8,7 +8,7 @@ import time
 import redis
 
 DBS = (0, 3, 15)
-# These two change places and are emptied.
+# These two are swapped and flushed.
 UNSTEADY = (7, 8)
 SOON_MS = 400
 LATER_MS = 86_400_000
@@ -19,7 +19,7 @@ UNFITTING = (
 
 
 class Writer:
-    """Writes from a thread until it is stopped; survives the server's death."""
+    """Writes from a thread until it is stopped; survives a restart of the server."""
 
     def __init__(self, port, seed):
         self.port = port
@@ -35,7 +35,7 @@ class Writer:
         return self
 
     def stop(self):
-        """Returns when what was to expire soon has expired."""
+        """Stops; returns when all short-lived keys have expired."""
         self.over.set()
         self.thread.join()
         time.sleep(SOON_MS / 1000)
@@ -55,7 +55,7 @@ class Writer:
                 connections.pop(db, None)
                 time.sleep(0.05)
             except redis.ResponseError as error:
-                # It did not fit what is there: then nothing was done.
+                # The command did not fit the existing value, so it had no effect.
                 text = str(error)
                 if not any(words in text for words in UNFITTING):
                     self.errors.append(text)

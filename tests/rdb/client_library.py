@@ -1,4 +1,4 @@
-"""Runs a script where redis-py is, in an environment that is made when there is none."""
+"""Runs a script in an environment with redis-py, which is created if necessary."""
 
 import os
 import subprocess

@@ -14,7 +14,7 @@ from ports import free_port  # noqa: E402
 
 
 class Process:
-    """A server process with a directory of its own."""
+    """A server process with its own directory."""
 
     def __init__(self, program, *flags):
         self.port = free_port()

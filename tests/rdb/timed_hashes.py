@@ -1,6 +1,5 @@
-"""Hashes whose fields have times of their own, as newer servers write them, made by
-hand: an RDB file and payloads of DUMP of all types that Redis 7.4 and Valkey 9 have
-for them."""
+"""Hand-made hashes with field expiry, in the formats of newer servers: an RDB file and
+payloads of DUMP, with all type numbers of Redis 7.4 and Valkey 9 for such hashes."""
 
 import struct
 
@@ -22,7 +21,7 @@ def string(text):
 def listpack(elements):
     body = b""
     for element in elements:
-        # Times are integers there, not texts.
+        # Times are stored as integers, not texts.
         is_time = isinstance(element, int)
         entry = b"\xf4" + struct.pack("<q", element) if is_time else bytes([0x80 | len(element)]) + element
         body += entry + bytes([len(entry)])
@@ -30,7 +29,7 @@ def listpack(elements):
 
 
 def table(fields, head=b"", base_ms=0):
-    """Field by field; times count from `base_ms`, plus one, if there is one."""
+    """Field by field; times are relative to `base_ms`, plus one, if given."""
     body = head + length(len(fields))
     for name, value, at_ms in fields:
         time = at_ms and (at_ms - base_ms + 1 if base_ms else at_ms)
@@ -42,7 +41,7 @@ def values(fields):
     """(type, value) of each type; `fields` are (name, value, Unix ms or 0)."""
     lowest = min(at_ms for _, _, at_ms in fields if at_ms)
     head = struct.pack("<Q", lowest)
-    # The fields of a small one stand in the order of their times, those without behind.
+    # The fields of a small hash are ordered by expiry, those without come last.
     ordered = sorted(fields, key=lambda field: field[2] or 1 << 60)
     packed = string(listpack([x for name, value, at in ordered for x in (name, value, at)]))
     return [

@@ -2,7 +2,7 @@
 
 import random
 
-# How Redis keeps small collections as large ones do, and does not compress.
+# Makes Redis store small collections like large ones, uncompressed.
 PLAIN = {
     "hash-max-listpack-entries": 0,
     "zset-max-listpack-entries": 0,
@@ -19,7 +19,7 @@ USUAL = {
     "list-max-listpack-size": -2,
     "rdbcompression": "yes",
 }
-# Small collections of any size; and none compressed.
+# Makes Redis store collections of any size as small ones, uncompressed.
 PACKED = {
     "hash-max-listpack-entries": 100000,
     "hash-max-listpack-value": 1 << 20,
@@ -32,8 +32,8 @@ PACKED = {
     "rdbcompression": "no",
 }
 CONFIGS = {"usual": USUAL, "plain": PLAIN, "packed": PACKED}
-# Numbers of types that each of them makes: of Redis 7.0, and of Redis 7.2 and
-# Valkey, which keep short sets packed and have streams of another version.
+# Type numbers that each configuration leads to: in Redis 7.0, and in Redis 7.2 and
+# Valkey, which pack short sets and have another version of streams.
 KINDS = {
     "usual": ({0, 2, 4, 5, 11, 16, 17, 18, 19}, {0, 2, 4, 5, 11, 16, 17, 18, 20, 21}),
     "plain": ({0, 2, 4, 5, 18, 19}, {0, 2, 4, 5, 18, 21}),
@@ -42,7 +42,7 @@ KINDS = {
 
 
 def configure(connection, config):
-    """Sets what the server knows of it; returns whether it knows all."""
+    """Sets the parameters that the server knows; returns whether it knows all."""
     knows_all = True
     for parameter, setting in config.items():
         if connection.config_get(parameter):
@@ -52,7 +52,7 @@ def configure(connection, config):
     return knows_all
 
 BINARY = bytes(range(256))
-# One integer for each width that an encoding has, and its neighbours.
+# The limits of all integer encodings, and their neighbours.
 INTEGERS = sorted(
     {
         sign * (2**bits + off)
@@ -63,7 +63,7 @@ INTEGERS = sorted(
     | {2**63 - 1, -(2**63)}
 )
 SCORES = ["0", "-0", "1", "-1", "inf", "-inf", "0.1", "1e300", "-1.5", "3.0000000000000004", "9007199254740993"]
-# Around the lengths where the form of a string changes.
+# Around the lengths where the encoding of a string changes.
 LENGTHS = [0, 1, 20, 21, 63, 64, 65, 252, 253, 254, 255, 4095, 4096]
 
 
@@ -148,14 +148,14 @@ def large():
     yield b"large:items", [("RPUSH", *(text(1 << 20, n) for n in range(8)), b"small")]
 
 
-# What no payload carries, or what follows from the rest.
+# Fields that are not in payloads, or that are derived.
 UNSTEADY = ("radix-tree-keys", "radix-tree-nodes", "seen-time", "active-time", "lag")
-# A Redis that is followed does not say how many entries a group has passed.
+# The replication stream of Redis does not contain the number of entries that a group has read.
 UNTOLD = (*UNSTEADY, "entries-read")
 
 
 def info_of(found, unsteady=UNSTEADY):
-    """What XINFO STREAM FULL says, without some of it."""
+    """The reply of XINFO STREAM FULL without some fields."""
     if isinstance(found, dict):
         return {name: info_of(value, unsteady) for name, value in found.items() if name not in unsteady}
     if isinstance(found, list):
@@ -164,7 +164,7 @@ def info_of(found, unsteady=UNSTEADY):
 
 
 def pairs_of(found):
-    """A reply of pairs in either protocol, and all within it, as dictionaries."""
+    """A reply of pairs in either protocol, converted to nested dictionaries."""
     if isinstance(found, dict):
         return {name.decode(): pairs_of(value) for name, value in found.items()}
     if isinstance(found, list):
@@ -186,15 +186,15 @@ READS = {
     "list": lambda pipe, key: pipe.lrange(key, 0, -1),
     "set": lambda pipe, key: pipe.smembers(key),
     "hash": lambda pipe, key: pipe.hgetall(key),
-    # Scores as numbers: how they are printed differs between versions.
+    # Scores as numbers, since their text differs between versions.
     "zset": lambda pipe, key: pipe.zrange(key, 0, -1, withscores=True),
-    # Not under the name that the library would read the reply by.
+    # With split arguments, so that the library does not parse the reply.
     "stream": lambda pipe, key: pipe.execute_command("XINFO", b"STREAM", key, "FULL", "COUNT", 0),
 }
 
 
 def looks(connection, keys):
-    """(type, value, when it expires) of each key, in a form that can be compared."""
+    """(type, value, expiry) of each key, in a comparable form."""
     with connection.pipeline(transaction=False) as pipe:
         for key in keys:
             pipe.type(key)
@@ -206,7 +206,7 @@ def looks(connection, keys):
             pipe.pexpiretime(key)
         for at, (kind, key) in enumerate(zip(kinds, keys)):
             if kind == "stream":
-                # Those that somebody writes to while they move.
+                # Streams that are written to during the migration.
                 found[at] = info_of(pairs_of(found[at]), UNTOLD if key.startswith(b"w:") else UNSTEADY)
         return list(zip(kinds, found, pipe.execute()))
 

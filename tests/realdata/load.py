@@ -1,4 +1,4 @@
-"""Writes the index into the server, through pipelines as redis-py has them."""
+"""Writes the index into the server, with pipelines of redis-py."""
 
 import time
 
@@ -8,13 +8,13 @@ import redis
 BATCH = 500
 # Bytes of the text that one APPEND or SETRANGE carries.
 PIECE = 256 << 10
-# Life of the keys that are gone when the questions are asked again.
+# Time to live of the keys that have expired before the second run of the queries.
 FLEETING_MS = 1500
 FLEETING = 2000
 
 
 class Loader:
-    """A pipeline that sends itself in batches and counts."""
+    """A pipeline that is sent in batches, and counts its commands."""
 
     def __init__(self, connection):
         self.pipeline = connection.pipeline(transaction=False)
@@ -69,7 +69,7 @@ def bitmaps(put, facts, _rng):
 
 
 def one_long_string(put, facts, rng):
-    """Its first half appended in order, its second set in any order."""
+    """The first half is appended in order, the second half set in random order."""
     text = facts.archive
     half = len(text) // 2
     for start in range(0, half, PIECE):
@@ -98,7 +98,7 @@ PHASES = [
 
 
 def load_all(connection, facts, rng, report):
-    """Loads everything and notes the time of each phase."""
+    """Loads everything and records the time of each phase."""
     commands, seconds = 0, 0.0
     for phase in PHASES:
         started = time.monotonic()
@@ -115,7 +115,7 @@ def load_all(connection, facts, rng, report):
 
 
 def write_until_killed(process):
-    """Kills the server while a counter is running; its last acknowledged value."""
+    """Kills the server while a counter is incremented; returns the last acknowledged value."""
     connection = process.connect()
     last = 0
 

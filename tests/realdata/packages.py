@@ -1,6 +1,6 @@
-"""The package index, and what follows from it without any server.
+"""The package index, and all expected results, computed without a server.
 
-Everything is bytes, as it stands in the index.
+All texts are bytes, unchanged from the index.
 """
 
 import re
@@ -52,7 +52,7 @@ def dependencies(fields):
 
 
 class Facts:
-    """The answers to all questions."""
+    """The expected results of all queries."""
 
     def __init__(self, index):
         self.index = index
@@ -88,7 +88,7 @@ class Facts:
         self.archive = b"".join(pieces)
 
     def key_count(self):
-        """Keys after loading, without those that soon expire."""
+        """Number of keys after loading, without the short-lived ones."""
         singles = 4  # versions, archive and the two sorted sets
         return (
             singles

@@ -1,9 +1,9 @@
-"""Questions to the server whose answers `packages.Facts` knows."""
+"""Queries whose expected results are in `packages.Facts`."""
 
 import hashlib
 import time
 
-# Packages that are looked at one by one.
+# Number of packages that are checked one by one.
 SAMPLE = 400
 
 
@@ -161,7 +161,7 @@ def shown(value):
 
 
 def ask_all(connection, facts, rng):
-    """Asks everything; how many questions there were, and the wrong answers."""
+    """Runs all queries; returns their number, and the wrong results."""
     asked, wrong = 0, []
     for family in ALL:
         for question, answer, right in family(connection, facts, rng):
@@ -172,7 +172,7 @@ def ask_all(connection, facts, rng):
 
 
 def within(seconds, condition):
-    """Waits for a condition; did it come true?"""
+    """Waits for a condition; returns whether it became true."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -187,7 +187,7 @@ def complain(text):
 
 
 def check_last(connection, last):
-    """The counter that was running when the server was killed."""
+    """Checks the counter that was incremented when the server was killed."""
     kept = int(connection.get("kill-counter") or 0)
     if kept < last:
         return complain(f"acknowledged {last} before kill -9, kept {kept}")
@@ -196,7 +196,7 @@ def check_last(connection, last):
 
 
 def check_expired(connection):
-    """What was to live for a moment is gone, and not counted."""
+    """The short-lived keys are gone, and not counted."""
     if not within(20, lambda: not list(connection.scan_iter(match="fleeting:*", count=1000))):
         return complain("keys outlive their time")
     return 0

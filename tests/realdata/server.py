@@ -1,4 +1,4 @@
-"""One server process with a data directory of its own."""
+"""A server process with its own data directory."""
 
 import shutil
 import signal
@@ -18,7 +18,7 @@ DEADLINE_SECONDS = 60
 
 
 class Server:
-    """Starts on entering, ends and removes its data on leaving."""
+    """A context manager: starts the server, and at the end stops it and removes its data."""
 
     def __init__(self, binary, keep=False):
         self.binary = binary
@@ -39,7 +39,7 @@ class Server:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self):
-        """Starts it; the seconds until it answered."""
+        """Starts the server; returns the seconds until it replied."""
         data = self.folder / "data"
         data.mkdir(exist_ok=True)
         flags = ["--port", str(self.port), "--dir", str(data), "--bind", "127.0.0.1"]
@@ -71,7 +71,7 @@ class Server:
             self.process.wait()
 
     def kill_during(self, work, expected):
-        """Kills while `work` repeats itself until it fails as expected."""
+        """Kills the server while `work` is repeated, until it fails as expected."""
         timer = threading.Timer(0.5, self.kill)
         timer.start()
         try:
@@ -82,7 +82,7 @@ class Server:
         timer.join()
 
     def restart(self):
-        """SIGTERM and a new start; the seconds of both."""
+        """Restarts the server with SIGTERM; returns the seconds of both steps."""
         started = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait(DEADLINE_SECONDS)

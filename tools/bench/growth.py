@@ -1,4 +1,4 @@
-"""What a command costs as connections, pipelines, values and IO threads grow."""
+"""The cost of a command with growing connections, pipelines, values and IO threads."""
 
 import resource
 

@@ -1,4 +1,4 @@
-"""One run of redis-benchmark against a server, and what it cost that server."""
+"""A run of redis-benchmark against a server, and the server's CPU time."""
 
 import csv
 import dataclasses
@@ -8,7 +8,7 @@ import subprocess
 
 from server import CaseError
 
-# A longer last word goes in by standard input: Linux takes arguments up to 128 KiB.
+# A longer last argument is passed on standard input: Linux limits arguments to 128 KiB.
 ARGUMENT_BYTES = 100_000
 
 
@@ -25,7 +25,7 @@ class Sample:
 
 def measure(server, command, requests, keyspace=1, depth=1, connections=50, alone=True):
     """One run against a server: `requests` times `command`, and its background work
-    after that. A server that others use meanwhile (not `alone`) is never quiet."""
+    after that. A server with other clients (not `alone`) never becomes idle."""
     words = ["redis-benchmark", "-h", "127.0.0.1", "-p", str(server.port), "-c", str(connections),
              "-n", str(requests), "-r", str(keyspace), "-P", str(depth), "--csv", "--precision", "3"]
     value = None

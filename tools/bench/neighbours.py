@@ -1,4 +1,4 @@
-"""How long GETs take while another client asks for a lot at a time."""
+"""The latency of GETs beside a client with expensive requests."""
 
 import socket
 import threading
@@ -7,7 +7,7 @@ from measure import measure, median
 from server import Server, encoded
 
 ROUNDS = 3
-# Few: beside some neighbours, a peer with one thread answers twenty in 50 ms.
+# Few: beside some neighbours, a server with one thread replies to twenty in 50 ms.
 REQUESTS = 10_000
 MANY = 100_000
 MARK = b"$4\r\nmark\r\n"
@@ -23,7 +23,7 @@ NEIGHBOURS = {
 
 
 class Neighbour:
-    """Asks for the same again and again, as fast as it is answered."""
+    """A client that repeats its requests, each after the previous reply."""
 
     def __init__(self, server, commands):
         self.request = b"".join(map(encoded, [*commands, ["ECHO", "mark"]]))
@@ -33,7 +33,7 @@ class Neighbour:
         self.thread.start()
 
     def ask(self):
-        """Until it is over."""
+        """Sends requests until the end."""
         buffer = bytearray(1 << 20)
         while not self.over.is_set():
             self.link.sendall(self.request)
@@ -45,7 +45,7 @@ class Neighbour:
                 tail = (tail + bytes(buffer[max(0, size - len(MARK)):size]))[-len(MARK):]
 
     def stop(self):
-        """After the answer that it waits for."""
+        """Stops after the outstanding reply."""
         self.over.set()
         self.thread.join()
         self.link.close()

@@ -1,4 +1,4 @@
-"""Far more keys than fit into the memory budget: loading, reading, starting again."""
+"""Far more keys than fit into the memory budget: loading, reading, restart."""
 
 import bisect
 import itertools
@@ -15,7 +15,7 @@ from server import CaseError, Server, encoded, read_replies, read_simple_replies
 VALUE_BYTES = 64
 POOL_BYTES = 1 << 22
 BATCH = 1_000
-# What a key takes on disk while it is loaded, compaction's room included.
+# Bytes of a key on disk during the load, including space for compaction.
 DISK_BYTES_PER_KEY = 400
 INTERVALS = 10
 CLIENTS = 16
@@ -26,13 +26,13 @@ MIB = 1 << 20
 
 
 def key(n):
-    """The n-th key, as loaded: neighbours in time are not neighbours in order."""
+    """The n-th key in the order of loading, which is not the order of keys."""
     return f"key:{(n * 2654435761) % (1 << 32):010}:{n}"
 
 
 def load(server, keys):
-    """Loads all keys; the rate in each tenth, and the most memory that was used."""
-    # Each value is another stretch of this, so that they compress like random numbers.
+    """Loads all keys; returns the rate in each tenth, and the peak of memory."""
+    # Each value is another part of this, so that values compress like random numbers.
     text = os.urandom(POOL_BYTES // 2).hex().encode()
     last = POOL_BYTES - VALUE_BYTES
     rates, most, started, reported = [], 0, time.monotonic(), 0
@@ -61,7 +61,7 @@ def zipf(keys):
 
 
 def read(server, draw):
-    """GETs of some clients for a while; replies in a second, and percentiles in ms."""
+    """GETs of several clients; returns replies per second, and percentiles in ms."""
     times, over = [[] for _ in range(CLIENTS)], time.monotonic() + SECONDS
 
     def client(mine):

@@ -1,4 +1,4 @@
-"""A server that is measured: start, load, CPU, stop."""
+"""A server under test: start, load, CPU time, stop."""
 
 import itertools
 import os
@@ -14,7 +14,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 START_DEADLINE_S = 60
 STOP_DEADLINE_S = 60
 QUIET_DEADLINE_S = 60
-# A server counts as quiet once it used no more than this share of a core.
+# A server counts as idle when it uses no more than this share of a core.
 QUIET_SHARE = 0.05
 QUIET_WINDOW_S = 0.4
 LOAD_BATCH = 500
@@ -44,7 +44,7 @@ class Server:
                                             stderr=subprocess.STDOUT, start_new_session=True)
 
     def restart(self):
-        """Stops it and starts it again; the seconds of both."""
+        """Restarts the server; returns the seconds of both steps."""
         begun = time.monotonic()
         self.process.terminate()
         self.process.wait(STOP_DEADLINE_S)
@@ -60,7 +60,7 @@ class Server:
             return link.makefile("rb").readline()
 
     def memory(self):
-        """Bytes of memory that the process holds."""
+        """Resident memory of the process in bytes."""
         with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -85,7 +85,7 @@ class Server:
         raise CaseError(f"{self.label} did not answer within {START_DEADLINE_S} s; its log: {self.tail()}")
 
     def check(self):
-        """Ends the case when the server is gone."""
+        """Fails the case if the server has exited."""
         if self.process.poll() is not None:
             raise CaseError(f"{self.label} ended ({self.process.returncode}); its log:\n{self.tail()}")
 
@@ -101,7 +101,7 @@ class Server:
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
     def wait_quiet(self):
-        """Returns when it has nearly stopped using CPU, or after a while."""
+        """Waits until the server is nearly idle, or for a limited time."""
         deadline = time.monotonic() + QUIET_DEADLINE_S
         before = self.cpu_s()
         while time.monotonic() < deadline:
@@ -133,7 +133,7 @@ class Server:
 
 
 def encoded(words):
-    """A command as the protocol has it."""
+    """A command, encoded in RESP."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         data = word.encode()

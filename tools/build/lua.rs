@@ -1,5 +1,5 @@
-//! Compiles Lua 5.1 from the sources of the package lua-src, with our patches, and links it
-//! in place of the one that mlua would bring: its feature `external` leaves that to us.
+//! Compiles Lua 5.1 from the sources of the package lua-src, with patches, and links it
+//! instead of mlua's own Lua: mlua's feature `external` allows that.
 
 use cargo_metadata::MetadataCommand;
 use diffy::patch_set::{ParseOptions, PatchKind, PatchSet};
@@ -11,7 +11,7 @@ const PATCHES: &str = "src/lua/patches";
 /// The folder within the package.
 const VERSION: &str = "lua-5.1.5";
 
-/// Leaves a static library for the linker.
+/// Builds a static library and links it.
 pub fn build() {
     println!("cargo:rerun-if-changed={PATCHES}");
     println!("cargo:rerun-if-changed=Cargo.lock");
@@ -21,12 +21,12 @@ pub fn build() {
     for patch in files(Path::new(PATCHES), "patch") {
         apply(&patch, &sources);
     }
-    // All of it: mlua's objects, which use it too, can come later on the linker's line.
+    // The whole archive, since mlua's objects may follow it on the linker's command line.
     cc::Build::new()
         .include(&sources)
         .define("LUA_USE_POSIX", None)
         .flag_if_supported("-fno-common")
-        // As fast whatever our own code is compiled with.
+        // Optimised, whatever the profile of the package.
         .opt_level(3)
         .warnings(false)
         .files(files(&sources, "c"))
@@ -34,7 +34,7 @@ pub fn build() {
         .compile("kedis_lua");
 }
 
-/// Where Cargo has unpacked the package, which does not say so itself.
+/// The folder of the unpacked package, from Cargo's metadata.
 fn packaged_sources() -> PathBuf {
     let platform = env::var("HOST").expect("Cargo sets HOST");
     let metadata = MetadataCommand::new()
@@ -52,7 +52,7 @@ fn packaged_sources() -> PathBuf {
     folder.join(VERSION).into_std_path_buf()
 }
 
-/// The files in a folder whose names end so, sorted.
+/// The files in a folder with this extension, sorted.
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
     let paths = entries.map(|entry| entry.expect("a readable folder").path());
@@ -67,7 +67,7 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap_or_else(|error| panic!("{to:?}: {error}"));
     for source in [files(from, "c"), files(from, "h")].concat() {
         let name = source.file_name().expect("a file has a name");
-        // What is read only in the registry has to be written to here.
+        // Files in the registry may be read-only, but the copies are patched.
         let text = fs::read(&source).unwrap_or_else(|error| panic!("{source:?}: {error}"));
         fs::write(to.join(name), text).unwrap_or_else(|error| panic!("{to:?}: {error}"));
     }

@@ -5,11 +5,12 @@ use super::super::connection::DEFAULT_USER;
 use super::super::{CmdResult, Error, SessionCtx};
 use super::Class;
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::state::ClientId;
 use crate::state::{ClientInfo, Message};
 use crate::sys::clock;
 
-/// Which clients are meant: those that fit all that is said.
+/// Which clients to close: those that match all given options.
 #[derive(Debug, Default)]
 struct Filter<'a> {
     id: Option<ClientId>,
@@ -68,8 +69,8 @@ impl<'a> Filter<'a> {
         Ok(())
     }
 
-    fn fits(&self, client: &ClientInfo, me: ClientId, now_ms: u64) -> bool {
-        let age_s = now_ms.saturating_sub(client.created_ms) / 1000;
+    fn fits(&self, client: &ClientInfo, me: ClientId, now_ms: UnixMs) -> bool {
+        let age_s = now_ms.since(client.created_ms) / 1000;
         let names = client.names.lock();
         self.id.is_none_or(|id| id == client.id)
             && self.class.is_none_or(|class| class == Class::of(client))
@@ -91,7 +92,7 @@ fn positive(value: &[u8], refusal: &'static str) -> Result<u64, Error> {
 }
 
 pub(super) fn kill(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    // `CLIENT KILL ip:port`, of old, does not spare the caller.
+    // The old form, `CLIENT KILL ip:port`, does not skip the caller.
     let old_form = args.len() == 3;
     let filter = match old_form {
         true => Filter {
@@ -110,7 +111,7 @@ pub(super) fn kill(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         } else {
             ctx.server.post(client.id, Message::Kill(client.id));
         }
-        // Its thread will close it in a moment; nobody sees it any more.
+        // Its thread closes it a little later; CLIENT LIST must not show it from now on.
         ctx.server.clients.remove(client.id);
     }
     match (old_form, clients.len()) {

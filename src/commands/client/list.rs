@@ -4,6 +4,7 @@ use super::super::args::{self, Options};
 use super::super::{CmdResult, Error, SessionCtx};
 use super::Class;
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::commands::registry;
 use crate::state::ClientId;
 use crate::state::clients::ClientFlags;
@@ -65,7 +66,7 @@ fn command_names() -> Vec<&'static str> {
     registry().names()
 }
 
-/// Letters of the flags, as they stand in a line.
+/// Letters of the flags, in the order of Redis.
 const FLAG_LETTERS: [(ClientFlags, char); 12] = [
     (ClientFlags::REPLICA, 'S'),
     (ClientFlags::MASTER, 'M'),
@@ -94,16 +95,16 @@ fn flag_letters(client: &ClientInfo) -> String {
     text
 }
 
-/// What waits for a client, in the terms of Redis: so much in a buffer of its own,
-/// the rest in a list of replies. Here it is one buffer, but whoever watches over
-/// clients looks at `omem`, which `client-output-buffer-limit` is about.
+/// The pending output of a client in the terms of Redis: a fixed buffer per client, and a
+/// list of replies for the rest. Kedis has one buffer, but monitoring tools read `omem`,
+/// to which `client-output-buffer-limit` applies.
 #[derive(Debug, PartialEq, Eq)]
 struct Output {
     /// Size of the buffer, in bytes.
     rbs: usize,
-    /// The most that was in it lately.
+    /// Recent peak of its use, in bytes.
     rbp: usize,
-    /// What is in it.
+    /// Bytes in it now.
     obl: usize,
     /// Entries of the list.
     oll: usize,
@@ -131,12 +132,12 @@ impl Output {
 }
 
 /// Appends the line about one client.
-fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: u64) {
+fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: UnixMs) {
     let names = client.names.lock().clone();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let load = |n: &std::sync::atomic::AtomicUsize| n.load(Ordering::Relaxed);
-    let age_s = now_ms.saturating_sub(client.created_ms) / 1000;
-    let idle_s = now_ms.saturating_sub(client.active_ms.load(Ordering::Relaxed)) / 1000;
+    let age_s = now_ms.since(client.created_ms) / 1000;
+    let idle_s = now_ms.since(client.active_ms.load(Ordering::Relaxed)) / 1000;
     let last_command = client.last_command.load(Ordering::Relaxed) as usize;
     let command = commands.get(last_command).copied().unwrap_or("NULL");
     let query = load(&client.query_bytes);
@@ -192,7 +193,7 @@ mod tests {
         };
         assert_eq!(output(0, 0), (0, 0, 0, 0, 0));
         assert_eq!(output(100, 4096), (4096, 100, 100, 0, 0));
-        // Room that is left of a longer reply is no reply that waits.
+        // Free capacity that a longer reply has left behind is not pending output.
         assert_eq!(output(100, 65536), (16384, 100, 100, 0, 0));
         assert_eq!(output(16384, 16384), (16384, 16384, 16384, 0, 0));
         assert_eq!(output(16385, 16385), (16384, 16384, 16384, 1, 1));

@@ -1,4 +1,4 @@
-//! CLIENT TRACKING and what belongs to it: see [`crate::state::tracking`].
+//! CLIENT TRACKING, CACHING, GETREDIR and TRACKINGINFO: see [`crate::state::tracking`].
 
 use super::super::args::{self, Options};
 use super::super::{CmdResult, Error, SessionCtx};
@@ -14,7 +14,7 @@ const SWITCH_OPT: Error = Error::text(
     "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with a different mode.",
 );
 
-/// What CLIENT TRACKING was asked for.
+/// The options of CLIENT TRACKING.
 #[derive(Debug, Default)]
 struct Asked<'a> {
     redirect: u64,
@@ -61,7 +61,8 @@ impl<'a> Asked<'a> {
         Ok(asked)
     }
 
-    /// Whether the options go together and with how the client tracks already.
+    /// Checks that the options are compatible with each other and with the client's
+    /// current tracking mode.
     fn check(&self, ctx: &SessionCtx<'_>) -> CmdResult {
         let session = &*ctx.session;
         if !self.bcast && !self.prefixes.is_empty() {
@@ -128,9 +129,9 @@ fn overlap(a: &[u8], b: &[u8]) -> bool {
     a.starts_with(b) || b.starts_with(a)
 }
 
-/// The one of `all`, no two of which overlap, that overlaps with `new`.
+/// A prefix of `all` that overlaps with `new`. No two prefixes of `all` overlap.
 fn overlapping_in<'a>(all: &'a BTreeSet<Box<[u8]>>, new: &[u8]) -> Option<&'a [u8]> {
-    // If `new` begins with one of them, none stands between the two.
+    // If a prefix in `all` is a prefix of `new`, no other element sorts between the two.
     let (up_to, from) = (Bound::Included(new), Bound::Included(new));
     let before = all.range::<[u8], _>((Bound::Unbounded, up_to)).next_back();
     let after = all.range::<[u8], _>((from, Bound::Unbounded)).next();
@@ -142,7 +143,7 @@ fn overlapping_in<'a>(all: &'a BTreeSet<Box<[u8]>>, new: &[u8]) -> Option<&'a [u
 fn first_overlapping(prefixes: &[&[u8]]) -> Option<usize> {
     let mut sorted: Vec<(&[u8], usize)> = prefixes.iter().copied().zip(0..).collect();
     sorted.sort_unstable();
-    // Those before that the one at hand begins with.
+    // The stack of smaller elements that are prefixes of the current one.
     let mut shorter: Vec<(&[u8], usize)> = Vec::new();
     let mut first = None;
     for (prefix, index) in sorted {
@@ -217,7 +218,7 @@ pub(super) fn getredir(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// To which client invalidations go; 0: to this one; −1: there are none.
+/// The id of the client that gets the invalidations; 0: this client; −1: tracking is off.
 fn redirect(ctx: &SessionCtx<'_>) -> i64 {
     match ctx.session.tracking {
         Some(_) => ctx.session.info.redirect.load(Ordering::Relaxed) as i64,

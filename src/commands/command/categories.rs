@@ -1,5 +1,4 @@
-//! ACL categories: most follow from a command's group and flags, the rest
-//! stands in its row.
+//! ACL categories: most follow from a command's group and flags, the others are in its row.
 
 use super::super::{Command, Flags, Handler};
 use crate::commands::table::spec::Group;
@@ -52,8 +51,9 @@ fn of_group(group: Group) -> Option<&'static str> {
 /// The categories of a command, without `@`, in the order of [`ALL`].
 pub fn of(command: &Command) -> Vec<&'static str> {
     let flags = command.flags;
-    // A container does nothing itself: its subcommands have their own. Commands on
-    // any key that are about certain types, or none, say so in their row.
+    // A container has no category by group: its subcommands have their own. Generic
+    // commands that concern certain types only, or no keys, name their categories in
+    // their row.
     let elsewhere = command.group == Group::Generic
         && ["list", "connection"]
             .iter()

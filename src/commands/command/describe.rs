@@ -44,8 +44,8 @@ const KEY_FLAG_NAMES: [(KeyFlags, &str); 11] = [
     (KeyFlags::VARIABLE_FLAGS, "variable_flags"),
 ];
 
-/// First key, last key and step of old: what a client knew before there were
-/// key specs. Zeros if there is no key that can be told so.
+/// First key, last key and step, as clients used them before Redis had key specs. Zeros
+/// if the keys cannot be described that way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct LegacyRange {
     pub first: i64,
@@ -55,8 +55,8 @@ pub(super) struct LegacyRange {
     pub movable: bool,
 }
 
-/// A spec that says "from here to there", with the last key counted from the
-/// name, or from the end if negative.
+/// First key, last key and step of a spec that is a range. The last key counts from the
+/// command's name, or from the end if negative.
 fn plain_range(spec: &KeySpec) -> Option<(i64, i64, i64)> {
     match (spec.begin, spec.find) {
         (Begin::Index(first), Find::Range { last, step, .. }) => {
@@ -108,7 +108,7 @@ fn names<F: Copy>(table: &[(F, &'static str)], has: impl Fn(F) -> bool) -> Vec<&
     set.map(|(_, name)| *name).collect()
 }
 
-/// The flags that clients are told.
+/// The flags in the replies of COMMAND.
 pub(super) fn flag_names(command: &Command) -> Vec<&'static str> {
     let mut flags = command.flags;
     if legacy_range(command.keys).movable {
@@ -125,7 +125,7 @@ pub(super) fn flag_names(command: &Command) -> Vec<&'static str> {
     all
 }
 
-/// What is said to happen to a key.
+/// The names of a key spec's flags.
 pub(super) fn key_flag_names(flags: KeyFlags) -> Vec<&'static str> {
     names(&KEY_FLAG_NAMES, |flag| flags.contains(flag))
 }
@@ -137,7 +137,7 @@ fn statuses(reply: &mut Reply, names: &[&str]) {
     }
 }
 
-/// What COMMAND INFO says.
+/// The reply of COMMAND INFO for one command.
 pub(super) fn info(reply: &mut Reply, registered: &'static Registered) {
     let command = registered.command;
     let range = legacy_range(command.keys);
@@ -228,7 +228,7 @@ fn typed(reply: &mut Reply, kind: &str, fields: &[(&str, i64)]) {
     }
 }
 
-/// What COMMAND DOCS says.
+/// The reply of COMMAND DOCS for one command.
 pub(super) fn docs(reply: &mut Reply, registered: &'static Registered) {
     let command = registered.command;
     let subs = registered.told_subcommands();

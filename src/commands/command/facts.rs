@@ -14,7 +14,7 @@ const FACTS: &str = include_str!(concat!(
     "/tests/fixtures/commands.tsv"
 ));
 
-/// Flags of the facts that the table has no use for.
+/// Flags in the facts that the table does not have.
 const UNKNOWN_FLAGS: [&str; 4] = [
     "experimental",
     "protected",
@@ -22,8 +22,8 @@ const UNKNOWN_FLAGS: [&str; 4] = [
     "touches_arbitrary_keys",
 ];
 
-/// Commands whose keys our specs say better than the facts do, or whose keys
-/// only a function can find.
+/// Commands whose key specs are more exact than those of the facts, or whose keys only a
+/// function finds.
 const OTHER_SPECS: [&str; 2] = ["sort", "sort_ro"];
 
 type Row = BTreeMap<&'static str, String>;
@@ -66,7 +66,7 @@ fn ours(registered: &'static Registered) -> Row {
     let mut flags = describe::flag_names(command);
     flags.retain(|name| *name != "movablekeys");
     if command.flags.contains(Flags::MAY_REPLICATE) {
-        // Clients are not told.
+        // Not among the flags that clients see.
         flags.push("may_replicate");
     }
     let specs: Vec<String> = command.keys.iter().map(spec_text).collect();
@@ -80,7 +80,7 @@ fn ours(registered: &'static Registered) -> Row {
     ])
 }
 
-/// The categories that do not follow from flags.
+/// The categories that do not follow from flags, or that the row names itself.
 fn explicit_categories(registered: &'static Registered) -> Vec<&'static str> {
     const BY_FLAGS: [&str; 8] = [
         "read",
@@ -119,7 +119,7 @@ fn theirs(fields: &[&'static str]) -> Row {
     ])
 }
 
-/// Every row in the registry, with the name of its container.
+/// All rows of the registry, subcommands included.
 fn all() -> Vec<&'static Registered> {
     registry()
         .iter()

@@ -33,7 +33,7 @@ fn keys_of(names: &Names, args: &[&[u8]]) -> Result<Vec<(usize, KeyFlags)>, Erro
         ));
     }
     let keys = keys_by_specs(command, args).unwrap_or_default();
-    // A script may have no keys at all; other commands always have some.
+    // Only commands with this flag, such as EVAL, may have no keys at all.
     if keys.is_empty() && !command.flags.contains(Flags::NO_MANDATORY_KEYS) {
         return Err(Error::text("ERR Invalid arguments specified for command"));
     }
@@ -49,17 +49,17 @@ fn keys_by_specs(command: &Command, args: &[&[u8]]) -> Option<Vec<(usize, KeyFla
         if matches!(spec.find, Find::KeyNum { .. }) && keys.len() == before {
             return None;
         }
-        // A word that introduces keys may be missing.
+        // The keyword that introduces keys is optional.
         let introduced = matches!(spec.begin, Begin::Keyword(..));
         if found.is_none() && !introduced {
             return None;
         }
         if introduced && keys.len() > before && spec.flags.contains(KeyFlags::INCOMPLETE) {
-            // MIGRATE: the keys stand here instead.
+            // MIGRATE: keys after KEYS replace the single key argument.
             keys.drain(..before);
         }
     }
-    // Keys that only a function finds are those that a result is stored under.
+    // Keys that only a function finds are destinations (SORT's STORE).
     if let Some(find) = command.more_keys {
         let stored = KeyFlags::OW | KeyFlags::UPDATE;
         find(args, &mut |index| keys.push((index, stored)));

@@ -1,5 +1,6 @@
 //! Commands about connections and the server, run in-process.
 
+use crate::base::time::UnixMs;
 use crate::commands::registry;
 use crate::commands::table::syntax::Argument;
 use crate::exec::testing::Client;
@@ -142,7 +143,7 @@ fn saves_replace_each_other_and_spare_what_is_not_theirs() {
 }
 
 #[test]
-fn debug_is_for_those_who_may() {
+fn debug_needs_its_permission() {
     let mut client = Client::new();
     let refused = client.run("debug help");
     assert!(
@@ -153,8 +154,8 @@ fn debug_is_for_those_who_may() {
     );
 }
 
-/// Suites break a value under a checksum that they cannot make anew. A version that
-/// is too new is refused all the same, and what is dumped has the right checksum.
+/// Test suites damage a payload without computing its checksum again. A version that is
+/// too new is still refused, and DUMP still writes a correct checksum.
 #[test]
 fn checksums_of_payloads_are_ignored_where_debug_says_so() {
     let dir = tempfile::tempdir().unwrap();
@@ -193,7 +194,7 @@ fn digests_see_values_and_not_their_form() {
     assert_ne!(client.run("debug digest"), digest);
     client.run("sadd a 1");
     assert_eq!(client.run("debug digest"), digest);
-    // The same members in rows of their own.
+    // The same members, now with a row each.
     for n in 0..200 {
         client.run(&format!("sadd a m{n}"));
         client.run(&format!("zadd z {n} m{n}"));
@@ -222,7 +223,7 @@ fn sizes_of_keys() {
     }
     let large = client.run("memory usage k2 samples 0").as_i64().unwrap();
     assert!(small < 100 && large > 100_000, "{small} {large}");
-    // Of a string what is stored of it, with as many samples as there are fragments or less.
+    // For a string, the stored fragments count, estimated from at most as many samples.
     client.run("setbit sparse 4294967295 1");
     let sparse = client.run("memory usage sparse").as_i64().unwrap();
     client.run("setrange dense 1000000 x");
@@ -238,9 +239,8 @@ fn sizes_of_keys() {
     );
 }
 
-/// Fifty clients that asked for three gigabytes each and took nothing: every
-/// thread made such a reply at once, on top of full caches, and the system
-/// killed the server.
+/// Fifty clients requested three gigabytes each and read nothing. Every thread built such
+/// a reply at the same time, on top of full caches, and the OOM killer ended the server.
 #[test]
 fn replies_that_are_made_at_once_share_what_is_left() {
     const MIB: usize = 1 << 20;
@@ -256,19 +256,19 @@ fn replies_that_are_made_at_once_share_what_is_left() {
     let mut first = Reply::new(false);
     fill(&mut first, limit / 4 * 3);
     assert!(!first.overflowed);
-    // Each could be made alone; a short one can be made at any time.
+    // Each long reply fits alone; a short one fits at any time.
     let mut second = Reply::new(false);
     fill(&mut second, limit / 2);
     assert!(second.overflowed);
     let mut short = Reply::new(false);
     fill(&mut short, MIB);
     assert!(!short.overflowed);
-    // What is sent, or counts as its client's, is lent no longer.
+    // The memory of a reply that is sent or dropped is returned.
     drop((first, second));
     let mut third = Reply::new(false);
     fill(&mut third, limit / 2);
     assert!(!third.overflowed);
-    // It goes over into another one, as from a worker to the connection.
+    // Appending moves the loan to the other reply, as from a worker to the connection.
     short.append(third);
     assert!(server.lend(limit / 4 * 3, limit / 4 * 3).is_none());
     short.give_back();
@@ -276,8 +276,8 @@ fn replies_that_are_made_at_once_share_what_is_left() {
     server.take_back(limit / 4 * 3);
 }
 
-/// Each of them was compared with all others: seconds for tens of thousands, and minutes for
-/// these.
+/// Each key was compared with all others: seconds for tens of thousands of keys, minutes
+/// for these.
 #[test]
 fn very_many_keys_of_one_command_are_not_compared_with_each_other() {
     const KEYS: usize = 200_000;
@@ -310,8 +310,8 @@ fn very_many_keys_of_one_command_are_not_compared_with_each_other() {
     within(&blpop, 0);
 }
 
-/// A member of a sorted set stands in two rows, the name of a consumer in two rows and in
-/// several commands of the binlog: they took more memory than was lent for them.
+/// A member of a sorted set is written to two rows, and a consumer's name to two rows and
+/// several binlog commands: they took more memory than was lent for them.
 #[test]
 fn what_is_written_more_than_once_is_lent_for_each_time() {
     let mut client = Client::new();
@@ -332,7 +332,7 @@ fn what_is_written_more_than_once_is_lent_for_each_time() {
     }
 }
 
-/// Connections that said PSYNC and read nothing had innocent clients closed.
+/// Connections that sent PSYNC and read nothing caused other clients to be closed.
 #[test]
 fn replicas_take_nothing_of_what_clients_may() {
     let server = Client::new().server();
@@ -340,7 +340,7 @@ fn replicas_take_nothing_of_what_clients_may() {
     let limit = server.clients_limit_bytes(&config) as usize;
     let holds = |id, bytes, flags: ClientFlags| {
         let (id, addr) = (ClientId(id), String::new);
-        let info = ClientInfo::new(id, addr(), addr(), -1, 0, 0, flags);
+        let info = ClientInfo::new(id, addr(), addr(), -1, 0, UnixMs::NONE, flags);
         info.output_capacity.store(bytes, Ordering::Relaxed);
         if !flags.contains(ClientFlags::REPLICA) {
             server.client_memory.set(&info.account, info.memory_bytes());
@@ -352,7 +352,7 @@ fn replicas_take_nothing_of_what_clients_may() {
     for id in 200..300 {
         holds(id, limit, ClientFlags::REPLICA);
     }
-    // One has to go, though the replicas would not fit without the other one either.
+    // The larger client is closed. The other stays, although the replicas exceed the limit.
     assert_eq!(server.evict_clients(&config), [ClientId(101)]);
     assert!(server.clients.get(ClientId(100)).is_some());
     let (clients, replicas) = server.buffer_bytes();
@@ -360,10 +360,10 @@ fn replicas_take_nothing_of_what_clients_may() {
     assert_eq!(replicas, 100 * limit as u64);
 }
 
-/// A client that has taken nothing for a while keeps nobody from a long reply; one that
-/// takes its replies stays.
+/// A client that has read nothing for a while is closed if a long reply needs its memory;
+/// a client that reads its replies stays.
 #[test]
-fn who_has_stalled_makes_room_for_a_long_reply() {
+fn a_stalled_client_makes_room_for_a_long_reply() {
     const MIB: usize = 1 << 20;
     let server = Client::new().server();
     let limit = server.clients_limit_bytes(&server.config.load()) as usize;
@@ -377,8 +377,8 @@ fn who_has_stalled_makes_room_for_a_long_reply() {
     };
     let stays = |id| server.clients.get(ClientId(id)).is_some();
     holds(100, limit / 2, clock::unix_ms());
-    holds(101, limit / 3, 0);
-    holds(102, MIB, 0);
+    holds(101, limit / 3, UnixMs::NONE);
+    holds(102, MIB, UnixMs::NONE);
     assert!(
         server.lend(limit * 2, limit * 2).is_none(),
         "more than there is"
@@ -402,7 +402,7 @@ fn killed_clients_are_gone_at_once() {
         "127.0.0.1:2".into(),
         -1,
         0,
-        0,
+        UnixMs::NONE,
         ClientFlags::empty(),
     );
     let other = std::sync::Arc::new(other);
@@ -418,7 +418,7 @@ fn killed_clients_are_gone_at_once() {
 }
 
 #[test]
-fn who_watches_with_monitor_keeps_off_the_keys() {
+fn a_monitor_cannot_use_keys() {
     const REFUSED: &str = "ERR Replica can't interact with the keyspace";
     let mut client = Client::new();
     assert_eq!(client.run("monitor"), Value::Simple("OK".into()));
@@ -469,7 +469,7 @@ fn debug_object_says_when_a_key_was_used() {
     let used_s = field(&mut client, "lru:");
     assert_eq!(field(&mut client, "lru_seconds_idle:"), 0);
     client.advance_ms(7_000);
-    // DEBUG OBJECT itself is no use of the key.
+    // DEBUG OBJECT itself is not an access to the key.
     assert_eq!(field(&mut client, "lru_seconds_idle:"), 7);
     assert_eq!(field(&mut client, "lru:"), used_s);
     client.run("touch k");
@@ -581,7 +581,7 @@ fn keys_of_commands() {
         ("command getkeys zunionstore t 2 a b", &["t", "a", "b"]),
         ("command getkeys sort a by x store b", &["a", "b"]),
         ("command getkeys memory usage k", &["k"]),
-        // Scripts may name no keys, whatever number they give.
+        // EVAL may have no keys, whatever its number of keys is.
         ("command getkeys eval return 1 k", &["k"]),
         ("command getkeys eval return 0 k", &[]),
         ("command getkeys eval return 5 k", &[]),
@@ -632,7 +632,7 @@ fn keys_of_commands() {
     }
 }
 
-/// Secrets were covered in `CONFIG SET` by that name alone.
+/// Secrets were redacted only under the name `CONFIG SET`.
 #[test]
 fn secrets_are_covered_whatever_their_command_is_called() {
     let renames = [
@@ -721,7 +721,7 @@ fn command_knows_the_names_that_clients_know() {
 /// unsubscribed is delivered before the confirmation, and what was published before it
 /// subscribed is not delivered.
 #[test]
-fn messages_of_a_tick_are_for_who_was_subscribed_then() {
+fn messages_of_a_tick_go_to_clients_that_were_subscribed_then() {
     let mut publisher = Client::new();
     let mut subscriber = publisher.another();
     subscriber.parts().1.set_resp3(true);
@@ -741,7 +741,7 @@ fn messages_of_a_tick_are_for_who_was_subscribed_then() {
     let message = ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n";
     let confirmation = ">3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n";
     assert_eq!(left, [message, confirmation].concat());
-    // Once, however often it comes back.
+    // It is delivered once, however often the client subscribes again.
     run(&mut subscriber, "SUBSCRIBE c");
     assert_eq!(run(&mut subscriber, "UNSUBSCRIBE c"), confirmation);
     run(&mut subscriber, "SUBSCRIBE c");
@@ -749,7 +749,7 @@ fn messages_of_a_tick_are_for_who_was_subscribed_then() {
     assert!(run(&mut subscriber, "RESET").contains("again"));
 }
 
-/// The system would refuse it when the save has begun.
+/// Otherwise the operating system would refuse the name after the save has begun.
 #[test]
 fn the_name_of_a_file_holds_no_zero_byte() {
     let dir = tempfile::tempdir().unwrap();

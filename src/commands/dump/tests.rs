@@ -113,11 +113,11 @@ fn payloads_of_redis_become_the_same_values() {
             expected.sort();
         }
         if kind == ValueType::Stream {
-            // The digests tell of the rest.
+            // The digests below compare the rest of a stream.
             expected.retain(|word| word.starts_with(|first: char| first.is_ascii_digit()));
         }
         assert_eq!(words(&mut client, "k"), expected, "{name}");
-        // There and back once more.
+        // Another round trip, with a payload of our own.
         let ours = dump(&mut client, "k");
         assert_eq!(
             client.args(&[b"RESTORE", b"l", b"0", &ours, b"REPLACE"]),
@@ -212,7 +212,7 @@ fn restore_does_what_its_options_say() {
             &[b"d", b"0", b"FREQ", b"1", b"IDLETIME", b"1"],
             "ERR syntax error",
         ),
-        // The key is looked at before the time is.
+        // The key is checked before the TTL.
         (&[b"a", b"-1"], "BUSYKEY Target key name already exists."),
     ] {
         assert_eq!(error(&restore(words)), text, "{words:?}");
@@ -237,8 +237,9 @@ fn what_is_logged_is_absolute() {
     let logged = client.logged();
     assert_eq!(logged[1], format!("RESTORE b {at} {shown} REPLACE ABSTTL"));
     assert_eq!(logged[2], format!("RESTORE a 0 {shown} REPLACE ABSTTL"));
-    // A time that is over: the key goes, or never comes; a bad payload is one.
-    let over = (START_MS - 1).to_string();
+    // With an expiry in the past the key is deleted or not created; a bad payload is still
+    // an error.
+    let over = START_MS.before(1).to_string();
     let over = over.as_bytes();
     assert_eq!(
         client.args(&[b"RESTORE", b"n", over, &payload, b"ABSTTL"]),
@@ -309,13 +310,13 @@ fn bad_payloads_leave_everything_as_it_was() {
     client.check();
 }
 
-/// Fields that expire: those past their time are gone, the others stay without
-/// one, and replicas are told what became of the whole.
+/// Fields that expire: expired ones are dropped, the others lose their expiry, and the
+/// binlog gets the resulting value.
 #[test]
 fn fields_with_times_of_their_own() {
     let mut client = Client::new();
     let mut body = vec![22, 3];
-    for (field, time) in [(b'a', START_MS - 5), (b'b', 0), (b'c', START_MS + 5)] {
+    for (field, time) in [(b'a', START_MS.0 - 5), (b'b', 0), (b'c', START_MS.0 + 5)] {
         crate::rdb::encode::length(time, &mut body);
         body.extend_from_slice(&[1, field, 1, b'v']);
     }
@@ -328,9 +329,9 @@ fn fields_with_times_of_their_own() {
         client.logged(),
         [format!("RESTORE h 0 {ours} REPLACE ABSTTL")]
     );
-    // None is left: no key.
+    // No field is left, so there is no key.
     let mut body = vec![22, 1];
-    crate::rdb::encode::length(START_MS - 5, &mut body);
+    crate::rdb::encode::length(START_MS.0 - 5, &mut body);
     body.extend_from_slice(b"\x01a\x01v");
     let payload = sealed(&body);
     assert_eq!(
@@ -343,8 +344,7 @@ fn fields_with_times_of_their_own() {
     client.check();
 }
 
-/// Payloads changed at random under a valid checksum: an error, or a value
-/// that is whole.
+/// Randomly mutated payloads with a valid checksum give an error or a complete value.
 #[test]
 fn mutated_payloads_never_leave_half_a_value() {
     let mut client = Client::with(|config| config.packed_max_entries = 4);
@@ -366,12 +366,12 @@ fn mutated_payloads_never_leave_half_a_value() {
     client.check();
 }
 
-/// RESTORE dropped them without a word.
+/// RESTORE dropped the expiry times of fields silently.
 #[test]
 fn times_of_fields_are_not_kept_and_counted() {
     let mut client = Client::new();
     let names: [&[u8]; 3] = [b"over", b"plain", b"later"];
-    let (over_ms, later_ms) = (START_MS - 1, START_MS + 60_000);
+    let (over_ms, later_ms) = (START_MS.before(1), START_MS + 60_000);
     let mut restored = 0;
     for (number, value) in timed_hashes(names, over_ms, later_ms) {
         let payload = sealed(&[&[number][..], &value].concat());
@@ -386,10 +386,10 @@ fn times_of_fields_are_not_kept_and_counted() {
             stats.field_times_fields.get(),
         );
         assert_eq!(counted, (restored, 2 * restored), "type {number}");
-        // A caller that may write to the log tells it once.
+        // The report is due once, for a caller that may write to the log.
         assert!(stats.has_untold_field_times() && !stats.has_untold_field_times());
     }
-    // All of them are over: the key is none.
+    // All fields have expired, so the key is not written.
     for (number, value) in timed_hashes([b"a", b"b", b"c"], over_ms, over_ms) {
         let payload = sealed(&[&[number][..], &value].concat());
         client.args(&[b"RESTORE", b"h", b"0", &payload, b"REPLACE"]);

@@ -1,6 +1,6 @@
-//! Collections with fewer rows than their keys say: a reply was announced by the count, and
-//! fewer elements followed, so that the client took its next replies for elements. Any
-//! damage or a master that sends too little could bring that about.
+//! Collections with fewer rows than their meta rows count. The length of a reply was
+//! announced from the count and fewer elements followed, so the client took its next replies
+//! for elements. Disk damage, or a master that sends incomplete data, can cause this.
 
 use crate::encoding::tag;
 use crate::exec::testing::Client;
@@ -8,8 +8,8 @@ use crate::resp::Value;
 
 const ALL: usize = 200;
 
-/// A client of a server with a hash, a list, a set and a sorted set, of whose rows every
-/// `n`-th is lost.
+/// A client of a server with a hash, a list, a set and a sorted set, of which every `n`-th
+/// row is lost.
 fn damaged(n: usize) -> Client {
     let mut client = Client::new();
     let words = |one: fn(usize) -> String| (0..ALL).map(one).collect::<Vec<_>>().join(" ");
@@ -36,7 +36,7 @@ fn damaged(n: usize) -> Client {
 fn is_refused(client: &mut Client, line: &str) {
     for version in [2, 3] {
         client.run(&format!("hello {version}"));
-        // It is one whole reply: the client checks that.
+        // `Client` checks that this is one complete reply.
         let reply = client.run(line);
         let error = reply
             .as_error()

@@ -67,7 +67,7 @@ fn mistakes() {
         assert_eq!(client.run(line).as_error(), Some(text), "{line}");
     }
     client.run("pfadd k a b c");
-    // A run of one register more than there are.
+    // A run that exceeds the number of registers by one.
     client.run("setbit k 1000 1");
     let corrupt = "INVALIDOBJ Corrupted HLL object detected";
     for line in [
@@ -82,14 +82,14 @@ fn mistakes() {
     client.check();
 }
 
-/// Reading all of this value would fail for want of memory.
+/// Reading the whole value would run out of memory.
 #[test]
 fn values_too_long_for_a_hyperloglog_are_not_read() {
     let mut client = Client::new();
     client.run("config set proto-max-bulk-len 9000000000000000");
     let bits = "WRONGTYPE Key is not a valid HyperLogLog string value.";
     let corrupt = "INVALIDOBJ Corrupted HLL object detected";
-    // Not one, a dense one that is too long, and a sparse one.
+    // Not a HyperLogLog, a dense one that is too long, and a sparse one.
     for (start, expected) in [
         (&b"HELL\x01"[..], bits),
         (b"HYLL\x00", bits),

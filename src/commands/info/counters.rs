@@ -61,7 +61,7 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
     );
     let cached = server.migrations.cached_sockets.load(Ordering::Relaxed);
     text.field("migrate_cached_sockets", cached);
-    nothing_of_these(text);
+    unsupported(text);
     let (keys, items) = server.tracking.table_size();
     text.field("tracking_total_keys", keys);
     text.field("tracking_total_items", items);
@@ -100,7 +100,7 @@ fn refusals(text: &mut Text, server: &Server) {
     ]);
 }
 
-fn nothing_of_these(text: &mut Text) {
+fn unsupported(text: &mut Text) {
     text.constants(&[
         ("latest_fork_usec", "0"),
         ("total_forks", "0"),
@@ -175,8 +175,8 @@ pub(super) fn latencies(text: &mut Text, server: &Server) {
     });
 }
 
-/// The duration in microseconds that `percent` of all calls do not exceed,
-/// where bucket `i` counts those below 2^i µs; linear within a bucket.
+/// The percentile of call durations in microseconds, where bucket `i` counts calls below
+/// 2^i µs. Interpolates linearly within a bucket.
 pub fn percentile_us(buckets: &[u64; LATENCY_BUCKETS], percent: f64) -> f64 {
     let total: u64 = buckets.iter().sum();
     let wanted = (total as f64 * percent / 100.0).max(1.0);

@@ -6,12 +6,12 @@ use crate::storage::{corruptions, tables_aside};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-/// Dead collections are counted up to this many.
+/// Maximum number of dead collections that are counted.
 const BACKLOG_COUNTED: usize = 10_000;
 /// Levels of RocksDB.
 const LEVELS: u32 = 7;
 
-/// A duration in seconds, −1 for none.
+/// A duration or a time in seconds, −1 for none.
 fn or_never(seconds: Option<u64>) -> i64 {
     seconds.map_or(-1, |s| s as i64)
 }
@@ -132,7 +132,7 @@ pub(super) fn storage(text: &mut Text, server: &Server) {
     let tables = engine.property_sum("rocksdb.total-sst-files-size");
     let blobs = engine.property_sum("rocksdb.total-blob-file-size");
     text.bytes("storage_bytes", tables + blobs + engine.disk.figures().log);
-    // A count of −1 says that the rows could not be read.
+    // −1: the rows could not be read.
     let backlog = engine.reclaim_backlog(BACKLOG_COUNTED);
     let backlog = backlog.map_or(-1, |count| count as i64);
     text.field("reclaim_backlog", backlog);
@@ -154,7 +154,7 @@ pub(super) fn binlog(text: &mut Text, server: &Server) {
     text.field("binlog_entries", entries);
     text.field("binlog_first_position", range.first_position);
     text.field("binlog_next_position", range.next_position);
-    let bytes = range.next_position.saturating_sub(range.first_position);
+    let bytes = range.next_position.since(range.first_position);
     text.field("binlog_bytes", bytes);
     let config = server.config.load();
     text.field("binlog_capacity", config.binlog_capacity);

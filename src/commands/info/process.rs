@@ -1,19 +1,20 @@
 //! INFO sections about the process and its clients.
 
 use super::{KEDIS_VERSION, REDIS_VERSION, Text, human_bytes};
+use crate::base::time::UnixMs;
 use crate::state::clients::ClientFlags;
 use crate::state::{Server, memory, process};
 use crate::sys::clock;
 use crate::sys::supervisor::Supervisor;
 use std::sync::atomic::Ordering;
 
-/// Bits of Redis' access clock, in seconds.
+/// Width of Redis' LRU clock, which counts seconds, in bits.
 const LRU_CLOCK_BITS: u32 = 24;
 
 pub(super) fn server(text: &mut Text, server: &Server) {
     let config = server.config.load();
     let now_us = clock::unix_us();
-    let uptime_s = (now_us / 1000).saturating_sub(server.started_ms) / 1000;
+    let uptime_s = UnixMs(now_us / 1000).since(server.started_ms) / 1000;
     text.field("redis_version", REDIS_VERSION);
     text.field("kedis_version", KEDIS_VERSION);
     text.constants(&[
@@ -165,7 +166,7 @@ fn scripts(text: &mut Text, server: &Server) {
     let libraries = scripts.libraries();
     let (cached, cached_bytes) = scripts.cached();
     let (cached_bytes, library_bytes) = (cached_bytes as u64, libraries.memory() as u64);
-    // One interpreter per thread runs both.
+    // One interpreter per thread runs both scripts and functions.
     let interpreters = scripts.interpreters() as u64;
     let for_functions = (scripts.loaded_libraries() as u64).min(interpreters);
     let for_eval = interpreters - for_functions;

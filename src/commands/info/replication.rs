@@ -1,7 +1,7 @@
-//! The INFO section about replication: Redis' fields, and how far each side is.
+//! The INFO section about replication: Redis' fields and the progress of both sides.
 
-use super::super::replication::offset;
 use super::Text;
+use crate::base::time::UnixMs;
 use crate::state::Server;
 use crate::state::config::MasterAddr;
 use crate::state::replication::{Feeding, LinkPhase};
@@ -29,35 +29,36 @@ pub(super) fn replication(text: &mut Text, server: &Server) {
     history(text, server);
 }
 
-/// Seconds from a time to another, −1 if the first never was.
-fn seconds_since(then_ms: u64, now_ms: u64) -> i64 {
+/// Seconds from `then_ms` to `now_ms`; −1 if `then_ms` is 0 (never).
+fn seconds_since(then_ms: UnixMs, now_ms: UnixMs) -> i64 {
     match then_ms {
-        0 => -1,
-        then_ms => (now_ms.saturating_sub(then_ms) / 1000) as i64,
+        UnixMs::NONE => -1,
+        then_ms => (now_ms.since(then_ms) / 1000) as i64,
     }
 }
 
-fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: u64) {
+fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: UnixMs) {
     let config = server.config.load();
     let link = &server.replication.link;
     let next = server.engine.binlog.range().next_position;
     let phase = link.phase();
     let up = phase == LinkPhase::Connected;
-    let heard = seconds_since(link.heard_ms.load(Ordering::Relaxed), now_ms);
+    let last_io = seconds_since(link.heard_ms.load(Ordering::Relaxed), now_ms);
     text.field("master_host", &master.host);
     text.field("master_port", master.port);
     text.field("master_link_status", if up { "up" } else { "down" });
-    text.field("master_last_io_seconds_ago", if up { heard } else { -1 });
+    text.field("master_last_io_seconds_ago", if up { last_io } else { -1 });
     let syncing = phase == LinkPhase::Sync;
     text.field("master_sync_in_progress", u8::from(syncing));
     let (next, read) = link.stream().unwrap_or((next, next));
-    text.field("slave_read_repl_offset", offset(read));
-    text.field("slave_repl_offset", offset(next));
+    text.field("slave_read_repl_offset", read.offset());
+    text.field("slave_repl_offset", next.offset());
     if syncing {
         let keys = link.sync_keys.load(Ordering::Relaxed);
         let here = link.sync_keys_here.load(Ordering::Relaxed);
         let read = link.sync_bytes_here.load(Ordering::Relaxed);
-        // How many bytes a Kedis sends is known at the end, and how many keys a Redis.
+        // A Kedis master announces the number of keys, a Redis master the number of bytes;
+        // the other total is unknown until the end.
         let (total, left, percent) = match link.sync_bytes.load(Ordering::Relaxed) {
             0 => (-1, -1, here as f64 / keys.max(1) as f64),
             total => {
@@ -70,7 +71,7 @@ fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: u64) {
         text.field("master_sync_left_bytes", left);
         let percent = percent * 100.0;
         text.field("master_sync_perc", format_args!("{percent:.2}"));
-        text.field("master_sync_last_io_seconds_ago", heard);
+        text.field("master_sync_last_io_seconds_ago", last_io);
         text.field("master_sync_total_keys", keys);
         text.field("master_sync_read_keys", here);
     }
@@ -82,7 +83,7 @@ fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: u64) {
         Some((_, read)) => read,
         None => link.master_next.load(Ordering::Relaxed),
     };
-    let behind = ahead.saturating_sub(next);
+    let behind = ahead.since(next);
     text.field("master_link_lag_bytes", behind);
     let lag = match behind {
         0 => 0,
@@ -94,7 +95,7 @@ fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: u64) {
     text.field("replica_announced", u8::from(config.replica_announced));
 }
 
-fn replicas(text: &mut Text, server: &Server, now_ms: u64) {
+fn replicas(text: &mut Text, server: &Server, now_ms: UnixMs) {
     let config = server.config.load();
     let next = server.engine.binlog.range().next_position;
     let replicas = server.replication.replicas();
@@ -111,17 +112,14 @@ fn replicas(text: &mut Text, server: &Server, now_ms: u64) {
             Feeding::Online => "online",
         };
         let acked = replica.acked.load(Ordering::Relaxed);
-        let behind = match acked {
-            0 => next,
-            acked => next.saturating_sub(acked),
-        };
+        let behind = next.since(acked);
         text.field(
             &format!("slave{i}"),
             format_args!(
                 "ip={},port={},state={state},offset={},lag={},lag_bytes={behind}",
                 replica.ip,
                 replica.port,
-                offset(acked),
+                acked.offset(),
                 replica.silent_s(now_ms),
             ),
         );
@@ -137,8 +135,8 @@ fn history(text: &mut Text, server: &Server) {
         Some(before) => text.field("master_replid2", &before.id),
         None => text.field("master_replid2", "0".repeat(40)),
     }
-    text.field("master_repl_offset", offset(range.next_position));
-    let end = before.map_or(-1, |before| before.end as i64);
+    text.field("master_repl_offset", range.next_position.offset());
+    let end = before.map_or(-1, |before| before.end.0 as i64);
     text.field("second_repl_offset", end);
     let enabled = server.engine.binlog.is_enabled();
     text.field("repl_backlog_active", u8::from(enabled));
@@ -146,6 +144,6 @@ fn history(text: &mut Text, server: &Server) {
     text.field("repl_backlog_first_byte_offset", range.first_position);
     text.field(
         "repl_backlog_histlen",
-        range.next_position - range.first_position.min(range.next_position),
+        range.next_position.since(range.first_position),
     );
 }

@@ -53,7 +53,7 @@ fn check(client: &mut Client, cases: &[(&str, &str)]) {
     }
 }
 
-/// What the commands log.
+/// Checks the binlog rows of the commands.
 #[track_caller]
 fn check_logged(client: &mut Client, lines: &[&str], expected: &[&str]) {
     let before = client.logged().len();
@@ -89,7 +89,7 @@ fn expiry_conditions() {
         &mut client,
         &[
             ("set k v", "OK"),
-            // No expiry is later than any.
+            // No expiry counts as later than any expiry.
             ("expire k 100 gt", ":0"),
             ("expire k 100 xx", ":0"),
             ("expire k 100 lt", ":1"),
@@ -209,7 +209,7 @@ fn rename_keeps_value_and_expiry() {
     client.check();
 }
 
-/// A collection that stands in rows, written in the same tick as its copies.
+/// A collection with a row per element, written in the same tick as its copies.
 #[test]
 fn copies_of_rows_are_independent() {
     let mut client = Client::with(|storage| storage.packed_max_entries = 4);
@@ -342,7 +342,7 @@ fn scan_meets_every_key_that_stays() {
                 break;
             }
             cursor = next;
-            // Before and behind the cursor, keys come and go.
+            // Keys appear and disappear before and after the cursor.
             let n = rng.u32(..300);
             client.run(&format!("set stay:{n}:x v"));
             client.run(&format!("del stay:{}:x", rng.u32(..300)));
@@ -360,7 +360,7 @@ fn scan_options_and_cursors() {
     client.advance_ms(5);
     let all = |keys: &[&str]| -> Vec<String> { keys.iter().map(|k| k.to_string()).collect() };
     let found = |client: &mut Client, options| scan(client, "0", options);
-    // A literal prefix bounds what is looked at: the end is known at once.
+    // A literal prefix bounds the range that is scanned, so one call reaches the end.
     let (cursor, keys) = found(&mut client, "match a:[12] count 6");
     assert_eq!((cursor.as_str(), keys), ("0", all(&["a:1", "a:2"])));
     let (cursor, keys) = found(&mut client, "match b:1 count 1");
@@ -375,12 +375,12 @@ fn scan_options_and_cursors() {
     // The same cursor again, as after a lost reply.
     let again = scan(&mut client, &first, "count 2");
     assert_eq!(scan(&mut client, &first, "count 2"), again);
-    // It says where a walk stands, and is moved by no other call.
+    // A cursor is a position in the keyspace; other calls do not change it.
     assert_ne!(scan(&mut client, &first, "count 1").0, again.0);
     assert_eq!(scan(&mut client, &first, "count 2"), again);
     let rest = scan(&mut client, &again.0, "count 9").1;
     assert_eq!([again.1, rest].concat(), all(&["a:3", "a:h", "b:1"]));
-    // A cursor that nobody knows starts over.
+    // An unknown cursor starts from the beginning.
     assert_eq!(scan(&mut client, "123456789", "count 1").1, all(&["a:1"]));
     for (line, expected) in [
         ("scan x", "ERR invalid cursor"),
@@ -421,7 +421,7 @@ fn randomkey_finds_all_and_only_the_living() {
     assert!(counts.keys().all(|key| !key.starts_with("gone:")));
     assert_eq!(counts.len(), 303);
     let most = counts.values().max().expect("some");
-    // An even share is 50; far from all others a key may get more, not all.
+    // The expected share is 50. An isolated key may be drawn more often, but within bounds.
     assert!(*most < 1500, "{most}");
     client.run("flushall");
     for n in 0..100 {
@@ -468,7 +468,7 @@ fn encodings_are_those_of_redis() {
     );
 }
 
-/// All as the oracle answers.
+/// The expectations are the replies of Redis.
 #[test]
 fn strings_remember_how_they_were_made() {
     let mut client = Client::new();
@@ -512,7 +512,7 @@ fn strings_remember_how_they_were_made() {
     }
 }
 
-/// As the oracle answers, too.
+/// The expectations are the replies of Redis.
 #[test]
 fn small_integers_are_shared() {
     let mut client = Client::new();
@@ -633,7 +633,7 @@ fn sort_stores_a_list() {
     client.check();
 }
 
-/// Keys that patterns lead to are not locked, so nothing may delete them.
+/// Keys that patterns of SORT name are not locked, so SORT must not delete expired ones.
 #[test]
 fn sort_leaves_expired_weights_alone() {
     let mut client = Client::new();

@@ -21,7 +21,8 @@ const NOT_POSITIVE: &str = super::NOT_POSITIVE;
 const SYNTAX: &str = "ERR syntax error";
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// Runs the cases over both forms; the database must be sound afterwards.
+/// Runs the cases on packed lists and on lists with a row per item; the database must be
+/// consistent afterwards.
 #[track_caller]
 fn check(cases: &[(&str, &str)]) {
     for packed_max_entries in [64, 0] {
@@ -254,7 +255,7 @@ fn only_changes_are_logged() {
     client.check();
 }
 
-/// One batch sees its own pushes, pops and promotion.
+/// A pending batch sees its own pushes, pops and the conversion from packed to rows.
 #[test]
 fn changes_within_one_tick() {
     let mut client = Client::new();

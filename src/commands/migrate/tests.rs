@@ -1,4 +1,4 @@
-//! What MIGRATE says at once, and what it holds.
+//! Argument checks of MIGRATE, and the keys that it holds.
 
 use crate::exec::testing::Client;
 use crate::resp::Value;
@@ -46,7 +46,7 @@ fn arguments_are_checked_before_anything_is_done() {
 fn keys_on_their_way_are_read_and_not_written() {
     let mut client = Client::new();
     client.run("mset a 1 b 2 c 3");
-    // The harness has no thread that would move them.
+    // The harness has no migrate thread.
     assert!(
         client
             .tick(&[&[

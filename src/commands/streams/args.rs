@@ -1,4 +1,4 @@
-//! Arguments of the stream commands: ids, ranges of ids, and rules of trimming.
+//! Arguments of the stream commands: IDs, ranges of IDs, and trimming options.
 
 use crate::commands::args::{self, Options};
 use crate::commands::error::quoted;
@@ -8,17 +8,17 @@ use crate::types::stream::{Fields, Keep, NewId, Slack, StreamId, Trim};
 
 const INVALID_ID: Error = Error::text("ERR Invalid stream ID specified as stream command argument");
 
-/// Longest id that is looked at.
+/// Longest ID that is parsed, in bytes.
 const ID_MAX: usize = 127;
 
-/// Entries that an approximate rule removes at once where the size of Redis'
-/// nodes does not say, and at the most.
-const LIMIT_UNSAID: u64 = 10_000;
+/// LIMIT of approximate trimming: the default if `stream-node-max-entries` is 0, and the
+/// maximum.
+const LIMIT_DEFAULT: u64 = 10_000;
 const LIMIT_MAX: u64 = 1_000_000;
-/// Entries of a node whose number is not bounded: its bytes bound it.
-const NODE_UNSAID: u64 = 100;
+/// Entries per node if `stream-node-max-entries` is 0 (no bound).
+const NODE_ENTRIES_DEFAULT: u64 = 100;
 
-/// A number as C reads it: blanks and a plus may stand before the digits.
+/// A number as C's `strtoull` reads it: leading blanks and a plus sign are allowed.
 fn number(text: &[u8]) -> Option<u64> {
     let text = text.trim_ascii_start();
     let digits = text.strip_prefix(b"+").unwrap_or(text);
@@ -65,12 +65,12 @@ pub fn any_id(arg: &[u8], missing_seq: u64) -> Result<StreamId, Error> {
     }
 }
 
-/// What an argument excludes by a parenthesis in front of it.
+/// The ID of an exclusive bound, which has a parenthesis in front.
 fn excluded(arg: &[u8]) -> Option<&[u8]> {
     arg.strip_prefix(b"(").filter(|id| !id.is_empty())
 }
 
-/// Where a range begins.
+/// The first ID of a range.
 pub fn range_start(arg: &[u8]) -> Result<StreamId, Error> {
     let Some(before) = excluded(arg) else {
         return any_id(arg, 0);
@@ -79,7 +79,7 @@ pub fn range_start(arg: &[u8]) -> Result<StreamId, Error> {
     start.ok_or(Error::text("ERR invalid start ID for the interval"))
 }
 
-/// Where a range ends.
+/// The last ID of a range.
 pub fn range_end(arg: &[u8]) -> Result<StreamId, Error> {
     let Some(after) = excluded(arg) else {
         return any_id(arg, u64::MAX);
@@ -88,14 +88,14 @@ pub fn range_end(arg: &[u8]) -> Result<StreamId, Error> {
     end.ok_or(Error::text("ERR invalid end ID for the interval"))
 }
 
-/// What XADD and XTRIM ask for besides the entry.
+/// The options of XADD and XTRIM.
 #[derive(Debug)]
 pub struct AddOrTrim {
-    /// A stream is not made where there is none.
+    /// NOMKSTREAM: a missing stream is not created.
     pub only_existing: bool,
-    /// The rule, if there is one, and at which argument its bound stands.
+    /// The trimming, if any, and the index of the argument with its threshold.
     pub trim: Option<(Trim, usize)>,
-    /// Of XADD: the id of the entry, and at which argument it stands.
+    /// For XADD: the ID of the entry, and the index of its argument.
     pub id: Option<(NewId, usize)>,
 }
 
@@ -125,14 +125,14 @@ impl AddOrTrim {
                 parsed.id = Some((NewId::Now, args.len() - options.left()));
                 break;
             } else if has_value && options.word("MAXLEN") {
-                let approximate = rule_begins(&mut options, rule.is_some())?;
+                let approximate = is_approximate(&mut options, rule.is_some())?;
                 let kept = options.int()?;
                 let kept = u64::try_from(kept)
                     .map_err(|_| Error::text("ERR The MAXLEN argument must be >= 0."))?;
                 let at = args.len() - options.left() - 1;
                 rule = Some((Keep::Last(kept), approximate, at));
             } else if has_value && options.word("MINID") {
-                let approximate = rule_begins(&mut options, rule.is_some())?;
+                let approximate = is_approximate(&mut options, rule.is_some())?;
                 let from = id(options.value()?)?;
                 let at = args.len() - options.left() - 1;
                 rule = Some((Keep::From(from), approximate, at));
@@ -167,8 +167,8 @@ impl AddOrTrim {
     }
 }
 
-/// Whether a rule that begins here is an approximate one.
-fn rule_begins(options: &mut Options<'_>, is_second: bool) -> Result<bool, Error> {
+/// Takes `~` or `=` after MAXLEN or MINID; returns whether the trimming is approximate.
+fn is_approximate(options: &mut Options<'_>, is_second: bool) -> Result<bool, Error> {
     if is_second {
         return Err(Error::text(
             "ERR syntax error, MAXLEN and MINID options at the same time are not compatible",
@@ -190,11 +190,11 @@ fn slack(
 ) -> Result<Option<Slack>, Error> {
     let config = ctx.server.config.load();
     let node = match config.stream_node_max_entries {
-        0 => NODE_UNSAID,
+        0 => NODE_ENTRIES_DEFAULT,
         entries => entries,
     };
     if ctx.txn.is_received() {
-        // The master has said how much is left, and done it.
+        // The master has already applied LIMIT and logged the result.
         return Ok(approximate.then_some(Slack { node, limit: 0 }));
     }
     match (approximate, limit) {
@@ -205,7 +205,7 @@ fn slack(
         (true, Some(limit)) => Ok(Some(Slack { node, limit })),
         (true, None) => {
             let limit = match config.stream_node_max_entries.saturating_mul(100) {
-                0 => LIMIT_UNSAID,
+                0 => LIMIT_DEFAULT,
                 limit => limit.min(LIMIT_MAX),
             };
             Ok(Some(Slack { node, limit }))
@@ -220,7 +220,7 @@ fn new_id(arg: &[u8]) -> Result<NewId, Error> {
     Ok(NewId::Given(id(arg)?))
 }
 
-/// The error that names a key and a group, one of which is not there.
+/// The error for a missing key or group.
 pub fn no_group(key: &[u8], group: &[u8], context: &str) -> Error {
     let (key, group) = (quoted(key, usize::MAX), quoted(group, usize::MAX));
     let parts: [&[u8]; 6] = [
@@ -234,7 +234,7 @@ pub fn no_group(key: &[u8], group: &[u8], context: &str) -> Error {
     Error::Bytes(parts.concat())
 }
 
-/// The error that a stream has no such group.
+/// The error for a stream without this group.
 pub fn no_group_of(key: &[u8], group: &[u8]) -> Error {
     let (key, group) = (quoted(key, usize::MAX), quoted(group, usize::MAX));
     let parts: [&[u8]; 5] = [
@@ -247,7 +247,7 @@ pub fn no_group_of(key: &[u8], group: &[u8]) -> Error {
     Error::Bytes(parts.concat())
 }
 
-/// The text of an id; most are short.
+/// The text of an ID.
 pub type IdText = smallvec::SmallVec<[u8; 64]>;
 
 /// The text of an id.
@@ -285,7 +285,7 @@ pub fn reply_count(reply: &mut Reply, count: u64) {
     reply.int(i64::try_from(count).unwrap_or(i64::MAX));
 }
 
-/// COUNT, as most commands have it: 0 or less is no bound.
+/// The value of COUNT; 0 for zero and negative numbers.
 pub fn count(options: &mut Options<'_>) -> Result<u64, Error> {
     let count = args::int(options.value()?)?;
     Ok(u64::try_from(count).unwrap_or(0))

@@ -1,9 +1,8 @@
-//! XCLAIM and XAUTOCLAIM: entries that one consumer of a group was given go to
-//! another.
+//! XCLAIM and XAUTOCLAIM: change the owner of pending entries of a group.
 //!
-//! Both log what they have done: which consumer was made, whose the entries are
-//! now and what is known of them, and which of them were forgotten because the
-//! stream has them no more.
+//! Both state their effects: the consumer that was created, the new owner and state of each
+//! claimed entry, and the entries that were removed from the pending list because the stream
+//! no longer has them.
 
 use crate::commands::args::{self, Options};
 use crate::commands::error::quoted;
@@ -19,31 +18,32 @@ use crate::storage::Direction;
 use crate::types::stream::{Group, PendingRow, Stream, StreamId};
 use std::ops::ControlFlow;
 
-/// The consumer that claims, and how.
+/// The claiming consumer and the options.
 struct Claim<'a> {
     key: &'a [u8],
     consumer: u64,
     consumer_name: &'a [u8],
     min_idle_ms: i64,
-    /// When the entries are to have been delivered.
+    /// The new delivery time, Unix ms.
     delivered_ms: i64,
     deliveries: Option<u64>,
     just_ids: bool,
 }
 
-/// What became of an entry.
+/// The result of claiming one entry.
 #[derive(PartialEq, Eq)]
 enum Claimed {
-    /// It is the consumer's, and was replied.
+    /// The entry was assigned to the consumer and added to the reply.
     Yes,
-    /// It stays where it is.
+    /// The entry is unchanged.
     No,
-    /// The stream has it no more, and the group neither.
+    /// The stream no longer has the entry, so it was removed from the pending list.
     Forgotten,
 }
 
 impl Claim<'_> {
-    /// Claims an entry of which `old` is known; `force`: also if nothing is.
+    /// Claims an entry whose pending row is `old`; `force` also claims entries that are not
+    /// pending.
     fn claim(
         &self,
         ctx: &mut WriteCtx<'_>,
@@ -95,7 +95,7 @@ impl Claim<'_> {
     }
 }
 
-/// The stream and the group that are claimed from.
+/// The stream and the group.
 fn open<'k>(
     ctx: &mut WriteCtx<'_>,
     args: &'k [&'k [u8]],
@@ -150,7 +150,8 @@ impl ClaimOptions {
                 return Err(Error::Bytes(text.concat()));
             }
         }
-        // A time that cannot be is no error: clients count with clocks of their own.
+        // A delivery time in the future or before 1970 is no error, since clocks of clients
+        // differ; the current time is used.
         let in_past = |ms: &i64| (0..=now_ms).contains(ms);
         parsed.delivered_ms = Some(parsed.delivered_ms.filter(in_past).unwrap_or(now_ms));
         Ok(parsed)
@@ -163,7 +164,7 @@ fn xclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let refusal = "ERR Invalid min-idle-time argument for XCLAIM";
     let min_idle_ms = min_idle(args[4], refusal)?;
     let ids: Vec<StreamId> = args[5..].iter().map_while(|arg| parse_id(arg, 0)).collect();
-    let now_ms = i64::try_from(ctx.txn.now_ms()).unwrap_or(i64::MAX);
+    let now_ms = ctx.txn.now_ms().as_i64();
     let options = ClaimOptions::parse(args, 5 + ids.len(), now_ms)?;
     ctx.txn.no_effect();
     let advanced = options.last > group.row().last;
@@ -197,8 +198,8 @@ fn xclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(group.save(ctx.txn)?)
 }
 
-/// How many entries XAUTOCLAIM looks at for each that it may claim.
-const LOOKS_PER_CLAIM: u64 = 10;
+/// Maximum number of pending entries that XAUTOCLAIM visits per entry of COUNT.
+const ATTEMPTS_PER_CLAIM: u64 = 10;
 
 fn xautoclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let refusal = "ERR Invalid min-idle-time argument for XAUTOCLAIM";
@@ -228,7 +229,7 @@ fn xautoclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         consumer: consumer(ctx, args[1], &mut group, args[3])?,
         consumer_name: args[3],
         min_idle_ms,
-        delivered_ms: i64::try_from(ctx.txn.now_ms()).unwrap_or(i64::MAX),
+        delivered_ms: ctx.txn.now_ms().as_i64(),
         deliveries: None,
         just_ids,
     };
@@ -236,20 +237,20 @@ fn xautoclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let start = ctx.reply.len();
     let mark = ctx.reply.begin();
     let (mut claimed, mut forgotten) = (0, Vec::new());
-    let mut looks = count.saturating_mul(LOOKS_PER_CLAIM);
-    // What is looked at is bounded, so it is read in parts.
+    let mut attempts = count.saturating_mul(ATTEMPTS_PER_CLAIM);
+    // The pending list is read in parts, because the number of visited entries is bounded.
     let mut next = Some(from);
-    while looks > 0 && count > 0 {
+    while attempts > 0 && count > 0 {
         let Some(from) = next else { break };
-        let part = pending_part(ctx, &group, from, looks.min(count))?;
+        let part = pending_part(ctx, &group, from, attempts.min(count))?;
         let (rows, following) = part;
         next = following;
         for (id, old) in rows {
-            if looks == 0 || count == 0 {
+            if attempts == 0 || count == 0 {
                 next = Some(id);
                 break;
             }
-            looks -= 1;
+            attempts -= 1;
             match claim.claim(ctx, &stream, &mut group, (id, Some(old)), false)? {
                 Claimed::Yes => {
                     claimed += 1;
@@ -279,10 +280,10 @@ fn xautoclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(group.save(ctx.txn)?)
 }
 
-/// Pending entries and where the next one stands.
+/// Pending entries, and the ID of the next one.
 type Part = (Vec<(StreamId, PendingRow)>, Option<StreamId>);
 
-/// Up to `limit` pending entries from an id on.
+/// Up to `limit` pending entries, starting at an ID.
 fn pending_part(
     ctx: &mut WriteCtx<'_>,
     group: &Group,
@@ -310,14 +311,14 @@ pub const COMMANDS: &[Command] = &[
         .places(6)
         .syntax("key group consumer min-idle-time start [COUNT count:int] [JUSTID]")
         .complexity("O(N), N: pending entries looked at, at most ten times COUNT")
-        .history(&[("7.0.0", "Answers which entries are deleted")])
+        .history(&[("7.0.0", "The reply lists the deleted entries")])
         .flags(Flags::FAST)
         .keys(&[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))])
         .tips(&[Tip::NondeterministicOutput])
         .doc(
             Docs::Stream,
             "6.2.0",
-            "Gives a consumer what others were given and have left for some time",
+            "Moves entries that are pending for some time to another consumer",
         ),
     Command::write("xclaim", -6, xclaim)
         .places(6)
@@ -333,6 +334,6 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Docs::Stream,
             "5.0.0",
-            "Gives a consumer entries that another was given",
+            "Moves pending entries to another consumer",
         ),
 ];

@@ -1,5 +1,6 @@
-//! Groups of consumers: XGROUP, XACK and XPENDING.
+//! Consumer groups: XGROUP, XACK and XPENDING.
 
+use crate::base::time::UnixMs;
 use crate::commands::args::{self, Options};
 use crate::commands::streams::args::{
     any_id, id, ids, no_group, no_group_of, range_end, range_start, reply_count, reply_id,
@@ -23,9 +24,7 @@ const NO_KEY: Error = Error::text(
      the MKSTREAM option to create an empty stream automatically.",
 );
 
-/// What XGROUP says to arguments that it does not know.
-/// The options behind the id: whether a stream is made, and how many entries the
-/// group has passed.
+/// The options after the ID: MKSTREAM, and the value of ENTRIESREAD.
 fn options_of(args: &[&[u8]], create: bool) -> Result<(bool, i64), Error> {
     let (mut mkstream, mut read) = (false, UNKNOWN);
     let mut options = Options::new(args, 5);
@@ -46,7 +45,7 @@ fn options_of(args: &[&[u8]], create: bool) -> Result<(bool, i64), Error> {
     Ok((mkstream, read))
 }
 
-/// Options that are said twice are understood, but too many all the same.
+/// Refuses repeated options, which the parser accepts, by the number of arguments.
 fn check_length(args: &[&[u8]], most: usize) -> CmdResult {
     match args.len() <= most {
         true => Ok(()),
@@ -75,7 +74,7 @@ fn create(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     stream.save(ctx.txn)?;
     ctx.event(Class::STREAM, "xgroup-create", key);
     ctx.reply.ok();
-    // `$` may be another id elsewhere.
+    // `$` may be another ID on a replica.
     let last = crate::commands::streams::args::id_text(last);
     let mut effect = args.to_vec();
     effect[4] = &last;
@@ -83,7 +82,7 @@ fn create(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// A stream and one of its groups, both of which must be there.
+/// A stream and one of its groups; an error if either does not exist.
 fn group_of<'k>(
     ctx: &mut WriteCtx<'_>,
     key: &'k [u8],
@@ -204,7 +203,7 @@ fn xack(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// What XPENDING asks for besides key and group.
+/// The options of XPENDING.
 struct Wanted<'a> {
     min_idle_ms: i64,
     range: (StreamId, StreamId),
@@ -285,11 +284,9 @@ fn pending_summary(ctx: &mut ReadCtx<'_>, group: &Group) -> CmdResult {
     Ok(())
 }
 
-/// The idle time of a pending entry.
-pub fn idle_ms(now_ms: u64, pending: &PendingRow) -> i64 {
-    i64::try_from(now_ms)
-        .unwrap_or(i64::MAX)
-        .saturating_sub(pending.delivered_ms)
+/// The idle time of a pending entry, in ms.
+pub fn idle_ms(now_ms: UnixMs, pending: &PendingRow) -> i64 {
+    now_ms.as_i64().saturating_sub(pending.delivered_ms)
 }
 
 fn pending_entries(ctx: &mut ReadCtx<'_>, mut group: Group, wanted: &Wanted<'_>) -> CmdResult {
@@ -308,13 +305,13 @@ fn pending_entries(ctx: &mut ReadCtx<'_>, mut group: Group, wanted: &Wanted<'_>)
     let is_idle = |pending: &PendingRow| {
         wanted.min_idle_ms == 0 || idle_ms(now_ms, pending) >= wanted.min_idle_ms
     };
-    let go_on = |found: usize| match (found as u64) < wanted.count {
+    let until_count = |found: usize| match (found as u64) < wanted.count {
         true => ControlFlow::Continue(()),
         false => ControlFlow::Break(()),
     };
     if wanted.count == 0 {
     } else if let Some(owner) = owner {
-        // The owner of an entry stands in one row, how long it is idle in another.
+        // The index by owner and the delivery time of an entry are in different rows.
         let mut range = wanted.range;
         loop {
             let mut part = Vec::new();
@@ -328,14 +325,16 @@ fn pending_entries(ctx: &mut ReadCtx<'_>, mut group: Group, wanted: &Wanted<'_>)
             for &id in &part {
                 let pending = group.pending(ctx.view, id)?;
                 if let Some(pending) = pending.filter(is_idle)
-                    && go_on(found.len()).is_continue()
+                    && until_count(found.len()).is_continue()
                 {
                     found.push((id, pending));
                 }
             }
             let next = part.last().and_then(|last| last.next());
             match next {
-                Some(next) if part.len() == OWNED_PART && go_on(found.len()).is_continue() => {
+                Some(next)
+                    if part.len() == OWNED_PART && until_count(found.len()).is_continue() =>
+                {
                     range.0 = next;
                 }
                 _ => break,
@@ -346,7 +345,7 @@ fn pending_entries(ctx: &mut ReadCtx<'_>, mut group: Group, wanted: &Wanted<'_>)
             if is_idle(&pending) {
                 found.push((id, pending));
             }
-            Ok(go_on(found.len()))
+            Ok(until_count(found.len()))
         })?;
     }
     ctx.reply.array(found.len());
@@ -362,7 +361,7 @@ fn pending_entries(ctx: &mut ReadCtx<'_>, mut group: Group, wanted: &Wanted<'_>)
     Ok(())
 }
 
-/// Ids of a consumer that are looked at in one go.
+/// Number of IDs of a consumer that are read at a time.
 const OWNED_PART: usize = 1024;
 
 /// The names of consumers, by number.
@@ -402,7 +401,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Docs::Stream,
             "5.0.0",
-            "Acknowledges entries that a consumer of a group was given",
+            "Acknowledges entries, so that they are not pending any more",
         ),
     Command::container(
         "xgroup",
@@ -416,7 +415,7 @@ pub const COMMANDS: &[Command] = &[
                 .history(&[("7.0.0", "Added `ENTRIESREAD`")])
                 .flags(Flags::DENYOOM)
                 .keys(INSERT)
-                .doc(Docs::Stream, "5.0.0", "Makes a group of consumers"),
+                .doc(Docs::Stream, "5.0.0", "Creates a consumer group"),
             Command::write("createconsumer", 5, createconsumer)
                 .places(3)
                 .syntax("key group consumer")
@@ -431,7 +430,7 @@ pub const COMMANDS: &[Command] = &[
                 .doc(
                     Docs::Stream,
                     "5.0.0",
-                    "Removes a consumer from a group, and what it was given",
+                    "Removes a consumer from a group, and its pending entries",
                 ),
             Command::write("destroy", 4, destroy)
                 .syntax("key group")
@@ -451,7 +450,7 @@ pub const COMMANDS: &[Command] = &[
                 .doc(
                     Docs::Stream,
                     "5.0.0",
-                    "Sets how far a group is in its stream",
+                    "Sets the last delivered ID of a group",
                 ),
         ],
     )
@@ -468,6 +467,6 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Docs::Stream,
             "5.0.0",
-            "Returns what a group was given and has not acknowledged",
+            "Returns the pending entries of a group",
         ),
 ];

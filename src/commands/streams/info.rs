@@ -1,4 +1,4 @@
-//! XINFO: what there is to know of streams, their groups and their consumers.
+//! XINFO: state of streams, their groups and their consumers.
 
 use crate::commands::args::Options;
 use crate::commands::streams::args::{no_group_of, reply_count, reply_entry, reply_id};
@@ -13,7 +13,7 @@ use crate::types::OpError;
 use crate::types::stream::{Group, PendingRow, Stream, StreamId, all};
 use std::ops::ControlFlow;
 
-/// Entries of a list in XINFO STREAM FULL, unless something else is asked for.
+/// Default COUNT of XINFO STREAM FULL.
 const FULL_COUNT: u64 = 10;
 
 fn load<'k>(ctx: &mut ReadCtx<'_>, key: &'k [u8]) -> Result<Stream<'k>, Error> {
@@ -54,7 +54,7 @@ fn stream(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let body = *stream.body();
     ctx.reply.map(if full.is_some() { 9 } else { 10 });
     number(ctx, "length", body.length);
-    // Redis' tree of nodes, as it would be if all of them were full.
+    // The size of Redis' radix tree if all nodes were full.
     let node = ctx.server.config.load().stream_node_max_entries.max(1);
     let nodes = body.length.div_ceil(node);
     number(ctx, "radix-tree-keys", nodes);
@@ -79,7 +79,7 @@ fn stream(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Replies up to `limit` entries (0: all) and says how many.
+/// Replies with up to `limit` entries (0: all) and returns their number.
 fn entries(
     ctx: &mut ReadCtx<'_>,
     stream: &Stream<'_>,
@@ -132,7 +132,7 @@ fn stream_full(ctx: &mut ReadCtx<'_>, stream: &Stream<'_>, count: u64) -> CmdRes
     Ok(())
 }
 
-/// Where a group is.
+/// The fields for a group's position and lag.
 fn progress(ctx: &mut ReadCtx<'_>, stream: &Stream<'_>, group: &Group) {
     let row = group.row();
     position(ctx, "last-delivered-id", row.last);
@@ -213,7 +213,7 @@ fn consumers(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let stream = load(ctx, args[2])?;
     let group = stream.group(ctx.view, args[3])?;
     let group = group.ok_or_else(|| no_group_of(args[2], args[3]))?;
-    let now_ms = i64::try_from(ctx.view.now_ms()).unwrap_or(i64::MAX);
+    let now_ms = ctx.view.now_ms().as_i64();
     let consumers = group.all_consumers(ctx.view)?;
     ctx.reply.array(consumers.len());
     for (_, row) in consumers {
@@ -259,14 +259,14 @@ pub const COMMANDS: &[Command] = &[Command::container(
         Command::read("consumers", 4, consumers)
             .syntax("key group")
             .complexity("O(N), N: consumers")
-            .history(&[("7.2.0", "Answers `inactive`; `idle` has another meaning")])
+            .history(&[("7.2.0", "Added `inactive`; `idle` has another meaning")])
             .keys(READ)
             .tips(&[Tip::NondeterministicOutput])
             .doc(Docs::Stream, "5.0.0", "Returns the consumers of a group"),
         Command::read("groups", 3, groups)
             .syntax("key")
             .complexity("O(N), N: groups")
-            .history(&[("7.0.0", "Answers `entries-read` and `lag`")])
+            .history(&[("7.0.0", "Added `entries-read` and `lag`")])
             .keys(READ)
             .doc(Docs::Stream, "5.0.0", "Returns the groups of a stream"),
         Command::session("help", 2, xinfo_help)
@@ -279,19 +279,19 @@ pub const COMMANDS: &[Command] = &[Command::container(
                 ("6.0.0", "Added `FULL`"),
                 (
                     "7.0.0",
-                    "Answers `max-deleted-entry-id`, `entries-added`, \
+                    "Added `max-deleted-entry-id`, `entries-added`, \
                      `recorded-first-entry-id`, `entries-read` and `lag`",
                 ),
                 (
                     "7.2.0",
-                    "Answers `active-time`; `seen-time` has another meaning",
+                    "Added `active-time`; `seen-time` has another meaning",
                 ),
             ])
             .keys(READ)
             .doc(
                 Docs::Stream,
                 "5.0.0",
-                "Returns what there is to know of a stream",
+                "Returns the state of a stream; with FULL its entries, groups and consumers too",
             ),
     ],
 )

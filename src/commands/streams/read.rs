@@ -1,8 +1,8 @@
-//! XREAD and XREADGROUP: what is new in streams, for whoever asks or for the
-//! consumers of a group.
+//! XREAD and XREADGROUP: new entries of streams, for any client or for consumers of a group.
 //!
-//! XREADGROUP logs what it has done to the group: which consumer it made, which
-//! entries are that consumer's now (XCLAIM), and how far the group is.
+//! XREADGROUP states its effects on the group: the consumer that was created (XGROUP
+//! CREATECONSUMER), the entries that are assigned to it (XCLAIM), and the group's position
+//! (XGROUP SETID).
 
 use crate::commands::args::Options;
 use crate::commands::blocking;
@@ -19,7 +19,7 @@ use std::ops::{ControlFlow, Range};
 
 const CONTEXT: &str = " in XREADGROUP with GROUP option";
 
-/// What an XREADGROUP of these arguments that waits is told when `key` is gone.
+/// The error for a blocked XREADGROUP with these arguments when `key` is deleted.
 pub fn error_of_lost_group(args: &[&[u8]], key: &[u8]) -> Error {
     let word = args
         .iter()
@@ -28,17 +28,17 @@ pub fn error_of_lost_group(args: &[&[u8]], key: &[u8]) -> Error {
     no_group(key, group.copied().unwrap_or_default(), CONTEXT)
 }
 
-/// What is asked for.
+/// The options of XREAD and XREADGROUP.
 struct Asked<'a> {
-    /// For how long to wait, in ms; 0: for ever.
+    /// The value of BLOCK, in ms; 0: no timeout. `None`: do not block.
     block_ms: Option<u64>,
-    /// Entries of each stream at the most; 0: all.
+    /// Maximum number of entries of each stream; 0: all.
     count: u64,
-    /// Which arguments are the keys; as many ids follow.
+    /// The indices of the keys among the arguments; as many IDs follow.
     keys: Range<usize>,
-    /// Of XREADGROUP: the names of group and consumer.
+    /// For XREADGROUP: the names of group and consumer.
     group: Option<(&'a [u8], &'a [u8])>,
-    /// What is given to the consumer needs no acknowledgement.
+    /// NOACK: delivered entries do not become pending.
     noack: bool,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Asked<'a> {
         while !options.is_empty() {
             let more = options.left() - 1;
             if more > 0 && options.word("BLOCK") {
-                // A script does not wait: it is answered as if the time was over.
+                // In a script the command does not block; it replies as after the timeout.
                 asked.block_ms = Some(blocking::timeout_in_ms(options.value()?)?);
             } else if more > 0 && options.word("COUNT") {
                 asked.count = count(&mut options)?;
@@ -93,7 +93,7 @@ impl<'a> Asked<'a> {
         Ok(asked)
     }
 
-    /// How many entries of a stream may be returned.
+    /// Maximum number of entries of each stream.
     fn limit(&self) -> u64 {
         match self.count {
             0 => u64::MAX,
@@ -120,8 +120,7 @@ fn unbalanced(of_group: bool) -> Error {
     })
 }
 
-/// The stream under a key, looked up as a command that reads looks it up: a key that is
-/// not there is a miss.
+/// Loads the stream of a key. The look-up counts as a keyspace hit or miss.
 pub fn load<'k>(ctx: &mut WriteCtx<'_>, key: &'k [u8]) -> Result<Option<Stream<'k>>, Error> {
     let db = ctx.db;
     Ok(ctx.txn.counting(|txn| Stream::load(txn, db, key))?)
@@ -166,7 +165,7 @@ fn xread(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
         end_streams(ctx, start, found);
         return Ok(Attempt::Done);
     }
-    // What is new later is new as seen from here.
+    // The blocked request gets the resolved IDs, so that `$` keeps its meaning from now.
     let mut request: Vec<Vec<u8>> = args.iter().map(|arg| arg.to_vec()).collect();
     for (arg, after) in request[asked.keys.end..].iter_mut().zip(&after) {
         *arg = id_text(*after).to_vec();
@@ -175,7 +174,7 @@ fn xread(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
     wait(ctx, &asked, Some(Request::new(&request)))
 }
 
-/// Nothing is there.
+/// The result of an attempt that found nothing: the client blocks, or gets a null.
 fn wait(
     ctx: &mut WriteCtx<'_>,
     asked: &Asked<'_>,
@@ -210,7 +209,7 @@ fn end_streams(ctx: &mut WriteCtx<'_>, start: crate::resp::Mark, found: usize) {
     }
 }
 
-/// Replies the entries from an id on, up to `limit`, and returns their ids.
+/// Replies with the entries from an ID on, up to `limit`, and returns their IDs.
 fn read_from(
     ctx: &mut WriteCtx<'_>,
     stream: &Stream<'_>,
@@ -237,7 +236,7 @@ fn xreadgroup(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> 
     let Some(names) = asked.group else {
         return Err(Error::Syntax);
     };
-    // Nothing is done before it is known that all can be.
+    // All streams are checked before any of them is changed.
     let mut after = Vec::new();
     for (key, id_arg) in asked.streams(args) {
         let stream = load(ctx, key)?;
@@ -254,7 +253,7 @@ fn xreadgroup(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> 
             given => Some(id(given)?),
         });
     }
-    // That somebody was seen here is no matter of replicas.
+    // The consumer's seen time is not replicated.
     ctx.txn.no_effect();
     let start = ctx.reply.begin();
     let mut found = 0;
@@ -282,7 +281,8 @@ fn meaningless(id: &[u8]) -> Error {
     ))
 }
 
-/// Replies what a consumer gets of one stream; says whether that is worth a reply.
+/// Replies with the entries of one stream for a consumer; returns whether the stream belongs
+/// into the reply.
 fn read_as_consumer(
     ctx: &mut WriteCtx<'_>,
     key: &[u8],
@@ -302,18 +302,18 @@ fn read_as_consumer(
         consumer,
         consumer_name,
     };
-    let is_worth_it = match after {
+    let is_in_reply = match after {
         Some(after) => {
             history(ctx, &at, &mut group, after, asked)?;
             true
         }
-        None => news(ctx, &at, &mut group, asked)?,
+        None => new_entries(ctx, &at, &mut group, asked)?,
     };
     group.save(ctx.txn)?;
-    Ok(is_worth_it)
+    Ok(is_in_reply)
 }
 
-/// The consumer of this name, made if there is none.
+/// The number of the consumer with this name, which is created if it does not exist.
 pub fn consumer(
     ctx: &mut WriteCtx<'_>,
     key: &[u8],
@@ -329,7 +329,7 @@ pub fn consumer(
     Ok(consumer)
 }
 
-/// Where a consumer reads.
+/// The stream and the consumer that reads it.
 struct Place<'a> {
     key: &'a [u8],
     stream: &'a Stream<'a>,
@@ -337,8 +337,8 @@ struct Place<'a> {
     consumer_name: &'a [u8],
 }
 
-/// What no consumer of the group was given yet.
-fn news(
+/// Delivers entries that no consumer of the group has got yet (`>`).
+fn new_entries(
     ctx: &mut WriteCtx<'_>,
     at: &Place<'_>,
     group: &mut Group,
@@ -349,7 +349,7 @@ fn news(
         return Ok(false);
     };
     let ids = read_from(ctx, at.stream, from, asked.limit())?;
-    let delivered_ms = i64::try_from(ctx.txn.now_ms()).unwrap_or(i64::MAX);
+    let delivered_ms = ctx.txn.now_ms().as_i64();
     let new = PendingRow {
         consumer: at.consumer,
         delivered_ms,
@@ -373,7 +373,7 @@ fn news(
     Ok(true)
 }
 
-/// What the consumer was given before and has not acknowledged.
+/// Replies with the consumer's pending entries after an ID, and counts the delivery.
 fn history(
     ctx: &mut WriteCtx<'_>,
     at: &Place<'_>,
@@ -393,7 +393,7 @@ fn history(
         })?;
     }
     ctx.reply.array(ids.len());
-    let delivered_ms = i64::try_from(ctx.txn.now_ms()).unwrap_or(i64::MAX);
+    let delivered_ms = ctx.txn.now_ms().as_i64();
     for id in ids {
         let reply = &mut *ctx.reply;
         let exists = at
@@ -419,7 +419,7 @@ fn history(
     Ok(())
 }
 
-/// Logs whose entries are now, and what is known of them.
+/// States the effect XCLAIM: the owner of entries and their pending state.
 pub fn log_claim(
     ctx: &mut WriteCtx<'_>,
     key: &[u8],
@@ -440,7 +440,7 @@ pub fn log_claim(
     ctx.txn.effect(ctx.db, &effect);
 }
 
-/// Logs how far a group is.
+/// States the effect XGROUP SETID: the position of a group.
 pub fn log_position(ctx: &mut WriteCtx<'_>, key: &[u8], group: &Group) {
     let last = id_text(group.row().last);
     let read = group.row().read.to_string();
@@ -480,7 +480,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Docs::Stream,
             "5.0.0",
-            "Returns the entries of streams that come after given ids, and may wait for some",
+            "Returns the entries of streams that come after given IDs, and may wait for some",
         ),
     Command::blocking("xreadgroup", -7, xreadgroup)
         .places(6)
@@ -494,7 +494,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Docs::Stream,
             "5.0.0",
-            "Gives new entries of streams to a consumer of a group, or those that it was given \
-             before",
+            "Delivers new entries of streams to a consumer of a group, or returns its pending \
+             ones",
         ),
 ];

@@ -29,7 +29,7 @@ fn expect(client: &mut Client, cases: &[(&str, &str)]) {
     }
 }
 
-/// Runs the cases; the database must be sound afterwards.
+/// Runs the cases; the database must be consistent afterwards.
 #[track_caller]
 fn check(cases: &[(&str, &str)]) {
     let mut client = Client::new();
@@ -191,7 +191,7 @@ fn entries_are_deleted_and_trimmed() {
     ]);
 }
 
-/// As long as streams of Redis whose nodes are full.
+/// Trimming removes whole nodes, as in Redis with full nodes.
 #[test]
 fn approximate_rules_leave_parts_of_nodes() {
     let mut client = Client::new();
@@ -536,7 +536,7 @@ fn everything_about_a_stream() {
     client.check();
 }
 
-/// How far a group is and how far behind, where that is known: as Redis 7.4 says.
+/// `entries-read` and `lag`, where they are known, as in Redis 7.4.
 #[test]
 fn groups_know_how_far_behind_they_are() {
     let mut client = Client::new();
@@ -567,7 +567,7 @@ fn groups_know_how_far_behind_they_are() {
             &["xreadgroup group g c count 1 streams s >"],
             "entries-read :2 lag :3",
         ),
-        // A gap ahead: nobody knows how many entries there are behind it.
+        // A deleted entry after the group's position: the lag is unknown.
         (&["xdel s 4"], "entries-read :2 lag (nil)"),
         (
             &["xreadgroup group g c count 1 streams s >"],
@@ -590,7 +590,7 @@ fn groups_know_how_far_behind_they_are() {
     client.check();
 }
 
-/// A replica that runs what was logged has what the master has.
+/// A replica that runs the binlog has the same streams as the master.
 #[test]
 fn what_is_logged_makes_the_same_stream() {
     for seed in 0..40 {
@@ -658,7 +658,7 @@ fn random_command(rng: &mut fastrand::Rng) -> String {
     }
 }
 
-/// DUMP and RESTORE carry all of it, whatever stands in one commit.
+/// DUMP and RESTORE preserve entries, groups and consumers.
 #[test]
 fn payloads_hold_everything() {
     for seed in 0..20 {

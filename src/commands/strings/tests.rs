@@ -347,7 +347,7 @@ fn the_binlog_has_effects() {
     client.check();
 }
 
-/// Reading all of this value would fail for want of memory.
+/// Reading the whole value would run out of memory.
 #[test]
 fn values_too_long_for_a_number_are_not_read() {
     let mut client = Client::new();

@@ -2,6 +2,8 @@
 //! target may have other DBs, other names of keys (`--rename-prefix`) and a part of the
 //! keys only (`--prefix`).
 
+use crate::base::time::UnixMs;
+
 /// What a command of the stream is at the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Migrated {
@@ -95,13 +97,13 @@ impl Time {
         found.map(|(_, time)| *time)
     }
 
-    /// The Unix time in ms that `n` is at `now_ms`.
-    pub fn at_ms(self, n: u64, now_ms: u64) -> u64 {
+    /// The point in time that `n` means at `now_ms`.
+    pub fn at_ms(self, n: u64, now_ms: UnixMs) -> UnixMs {
         match self {
-            Time::Seconds => n.saturating_mul(1000).saturating_add(now_ms),
-            Time::Milliseconds => n.saturating_add(now_ms),
-            Time::UnixSeconds => n.saturating_mul(1000),
-            Time::UnixMilliseconds => n,
+            Time::Seconds => now_ms + n.saturating_mul(1000),
+            Time::Milliseconds => now_ms + n,
+            Time::UnixSeconds => UnixMs(n.saturating_mul(1000)),
+            Time::UnixMilliseconds => UnixMs(n),
         }
     }
 }

@@ -15,13 +15,13 @@ use crate::types::{OpError, OpResult};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-/// Elements that are read at a time where the end may not be needed.
+/// Elements that are read at a time by walks that may end early.
 const CHUNK: u64 = 1024;
 
-/// A look-up costs about as much as passing this many elements of a walk.
+/// The cost of a look-up, in steps of a walk.
 const STEPS_PER_LOOKUP: u64 = 4;
 
-/// What is combined.
+/// An operand: a missing key, a sorted set or a set.
 enum Source {
     Nothing,
     Zset(Zset),
@@ -86,8 +86,7 @@ impl Source {
         }
     }
 
-    /// Moves the elements from `walk` on into `elements`, some at a time; false
-    /// at the end.
+    /// Fills `elements` with the next chunk of `walk`; returns false at the end.
     fn fill(
         &self,
         view: &mut View,
@@ -116,14 +115,14 @@ impl Source {
     }
 }
 
-/// How far a walk in chunks has come.
+/// The position of a walk in chunks.
 enum Walk {
-    /// What is left in score order.
+    /// The span that is left, in score order.
     Zset(Span),
     Set(hashed::Walk, Chunk),
 }
 
-/// How scores of the same member become one.
+/// How the scores of a member are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Aggregate {
     Sum,
@@ -141,7 +140,7 @@ impl Aggregate {
     }
 }
 
-/// What is not a number counts as 0: inf − inf, 0 × inf.
+/// NaN (inf − inf, 0 × inf) counts as 0.
 fn number(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
@@ -167,7 +166,7 @@ struct Takes {
     scores: bool,
 }
 
-/// Reads the number of keys at `at` and the keys behind it.
+/// Reads the number of keys and opens the keys that follow it.
 fn open_sources(
     view: &mut View,
     db: DbIndex,
@@ -226,7 +225,7 @@ impl Operands {
     /// The result, ascending.
     fn compute(mut self, view: &mut View, operation: Operation) -> OpResult<Vec<(f64, Member)>> {
         if operation != Operation::Diff {
-            // The order of the sources decides how a sum is rounded.
+            // As in Redis: the order of the sources affects how sums are rounded.
             self.sources.sort_by_key(|(source, _)| source.len());
         }
         let mut result = match operation {
@@ -234,7 +233,7 @@ impl Operands {
             Operation::Inter => self.inter(view)?,
             Operation::Diff => self.diff(view)?,
         };
-        // −0 may come out, and equals 0.
+        // The result may contain −0, which must compare equal to 0.
         let scores = |a: f64, b: f64| (a + 0.0).total_cmp(&(b + 0.0));
         result.sort_unstable_by(|a, b| scores(a.0, b.0).then_with(|| a.1.cmp(&b.1)));
         Ok(result)
@@ -270,7 +269,7 @@ impl Operands {
                     let Some(score) = other.score(view, &member)? else {
                         continue 'members;
                     };
-                    // Not a number by itself spoils the sum: so it is in Redis.
+                    // As in Redis, a NaN here makes the whole sum 0 instead of counting as 0.
                     joined = self.aggregate.join(joined, score * weight);
                 }
                 result.push((joined, member));
@@ -498,6 +497,6 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::SortedSet,
             "6.2.0",
-            "Stores what the first sorted set has and no other",
+            "Stores the members of the first sorted set that no other has",
         ),
 ];

@@ -22,8 +22,8 @@ enum By {
     Lex,
 }
 
-/// The bounds of a range, low before high but for ranks, which count in the
-/// range's direction.
+/// The bounds of a range: minimum and maximum. Ranks are start and stop in the direction of
+/// the range.
 #[derive(Debug, Clone, Copy)]
 enum Bounds<'a> {
     Ranks(i64, i64),
@@ -31,7 +31,7 @@ enum Bounds<'a> {
     Members(LexBound<'a>, LexBound<'a>),
 }
 
-/// A range as a client asked for it.
+/// The parsed arguments of a range command.
 #[derive(Debug, Clone, Copy)]
 struct Range<'a> {
     bounds: Bounds<'a>,
@@ -41,7 +41,7 @@ struct Range<'a> {
     with_scores: bool,
 }
 
-/// What a command fixes; what it leaves open, its options say.
+/// What the command itself determines; `None` is chosen by an option.
 #[derive(Debug, Clone, Copy)]
 struct Fixed {
     by: Option<By>,
@@ -56,8 +56,8 @@ fn score_bound(arg: &[u8]) -> Result<ScoreBound, Error> {
         number => (false, number),
     };
     let score = match number {
-        // Like Redis, which asks `strtod`: nothing at all is 0, blanks before the
-        // number are skipped, and what is too large is infinite.
+        // As with `strtod` in Redis: an empty text is 0, leading blanks are skipped, and a
+        // number that is too large is infinite.
         [] => 0.0,
         number => num::parse_f64_clamped(number.trim_ascii_start()).ok_or(BAD_SCORE)?,
     };
@@ -74,7 +74,8 @@ fn lex_bound(arg: &[u8]) -> Result<LexBound<'_>, Error> {
     }
 }
 
-/// The bounds of a range of members over differing scores, which no span can say.
+/// The bounds of a lexicographic range if the scores differ: the range is then not
+/// contiguous.
 fn mixed<'a>(bounds: &Bounds<'a>, zset: &Zset) -> OpResult<Option<(LexBound<'a>, LexBound<'a>)>> {
     match bounds {
         Bounds::Members(min, max) if !zset.has_one_score()? => Ok(Some((*min, *max))),
@@ -91,7 +92,7 @@ impl<'a> Bounds<'a> {
         })
     }
 
-    /// The elements within, as a span and, for ranks, how many to skip and take.
+    /// The span of the range, and how many of its elements to skip and take.
     fn resolve(self, zset: &Zset) -> OpResult<(Span, u64, u64)> {
         Ok(match self {
             Bounds::Ranks(start, stop) => {
@@ -104,7 +105,8 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// First rank and number of ranks that `start` and `stop` mean, of `len`.
+/// First rank and number of ranks between `start` and `stop` (negative: from the end) of
+/// `len` elements.
 fn ranks(start: i64, stop: i64, len: u64) -> (u64, u64) {
     let absolute = |rank: i64| match rank {
         0.. => Some(rank.unsigned_abs()),
@@ -118,7 +120,7 @@ fn ranks(start: i64, stop: i64, len: u64) -> (u64, u64) {
 }
 
 impl<'a> Range<'a> {
-    /// Reads bounds from the arguments at `at` and options behind them.
+    /// Parses the bounds at index `at` and the options after them.
     fn parse(args: &'a [&'a [u8]], at: usize, fixed: Fixed) -> Result<Range<'a>, Error> {
         let mut options = Options::new(args, at + 2);
         let (mut by, mut direction) = (fixed.by, fixed.direction);
@@ -304,8 +306,9 @@ fn remove(ctx: &mut WriteCtx<'_>, args: &[&[u8]], by: By) -> CmdResult {
         let mixed = mixed(&bounds, &edit)?;
         let (span, skip, limit) = bounds.resolve(&edit)?;
         removed = match mixed.filter(|_| !span.is_empty()) {
-            // Redis also removes what lies before the bounds behind the first
-            // that does not: nobody can want that.
+            // Redis removes every element from the first one at or above the minimum to
+            // the first above the maximum, also those below the minimum in between.
+            // Kedis removes only members within the bounds.
             Some(bounds) => {
                 let mut within: Vec<Member> = Vec::new();
                 edit.walk_mixed(ctx.txn, bounds, Direction::Forward, |_, member, inside| {

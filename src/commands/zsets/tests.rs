@@ -18,8 +18,8 @@ fn show(value: &Value) -> String {
     }
 }
 
-/// What redis-server answers for sorted sets of a hundred elements and fewer; but
-/// it also removes `b` here, which lies before the bounds.
+/// The replies of Redis for sorted sets of at most a hundred elements, except that Redis also
+/// removes `b` here, which is below the minimum.
 #[test]
 fn ranges_of_members_over_differing_scores() {
     check(&[
@@ -55,7 +55,8 @@ const SYNTAX: &str = "ERR syntax error";
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const NOT_FLOAT: &str = "ERR value is not a valid float";
 
-/// Runs the cases over both forms; the database must be sound afterwards.
+/// Runs the cases on packed sorted sets and on sorted sets with rows per element; the
+/// database must be consistent afterwards.
 #[track_caller]
 fn check(cases: &[(&str, &str)]) {
     for packed_max_entries in [64, 0] {
@@ -111,7 +112,7 @@ fn zadd_and_its_options() {
         ("zscore k a", "inf"),
         ("zadd k -0 z", ":1"),
         ("zscore k z", "0"),
-        // As it was given, though it is kept as 0.
+        // The reply is the given score, although 0 is stored.
         ("zincrby k -0 new", "-0"),
         ("zscore k new", "0"),
         ("zadd k incr -0 newer", "-0"),
@@ -199,7 +200,7 @@ fn ranges() {
         ("zrevrangebylex l + (a limit 1 1", "[b]"),
         ("zlexcount l - (c", ":2"),
         ("zremrangebylex l [b +", ":2"),
-        // Scores that differ: an end outside of the range still says "nothing".
+        // Differing scores: a range outside of all members is still empty.
         ("zrangebylex k [f [g", "[]"),
     ]);
 }
@@ -282,7 +283,7 @@ fn random_members_and_scans() {
     ]);
 }
 
-/// What is a sum is logged as the score that it came to.
+/// The effect of an increment has the resulting score.
 #[test]
 fn only_changes_are_logged() {
     let mut client = Client::new();

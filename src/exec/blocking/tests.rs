@@ -9,7 +9,7 @@ fn wait(client: &mut Client, line: &str) {
     assert!(client.parts().1.waiting.is_some(), "{line} has to wait");
 }
 
-/// What ended the wait, if anything did.
+/// The verdict that ended the wait, if any.
 fn ended(client: &mut Client) -> Option<String> {
     let (_, session) = client.parts();
     let verdict = session.waiting.as_ref()?.take_verdict()?;
@@ -33,7 +33,7 @@ fn clients<const N: usize>() -> [Client; N] {
     others
 }
 
-fn nobody_waits(client: &Client) {
+fn no_client_waits(client: &Client) {
     let server = client.server();
     let waiters = &server.waiters;
     assert_eq!((waiters.len(), waiters.keys(), waiters.timed()), (0, 0, 0));
@@ -41,7 +41,7 @@ fn nobody_waits(client: &Client) {
     client.check();
 }
 
-/// What XREAD says of one entry of `k`.
+/// The XREAD reply with one entry of `k`.
 const STREAM: &str = "*1 *2 $1 k *1 *2 $3 1-0 *2 $1 f $1 v ";
 
 #[test]
@@ -136,7 +136,7 @@ fn every_way_to_make_a_key_ready() {
         assert_eq!(ended(&mut a), None, "{blocks} {setup:?}");
         b.run(push);
         assert_eq!(ended(&mut a).as_deref(), Some(*expected), "{blocks} {push}");
-        nobody_waits(&b);
+        no_client_waits(&b);
     }
 }
 
@@ -154,7 +154,7 @@ fn first_come_first_served_on_any_thread() {
     p.run("RPUSH k 3 4");
     served(&mut c, "*2 $1 k $1 3 ");
     assert_eq!(p.run("LLEN k"), Value::Int(1));
-    nobody_waits(&p);
+    no_client_waits(&p);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn moves_in_a_chain() {
         "LPOP l3",
     ];
     assert_eq!(logged, expected);
-    nobody_waits(&p);
+    no_client_waits(&p);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn values_of_other_types_are_waited_out() {
         let error = error.as_error().unwrap();
         assert!(error.starts_with("WRONGTYPE "), "{line}");
     }
-    nobody_waits(&p);
+    no_client_waits(&p);
 }
 
 #[test]
@@ -214,11 +214,11 @@ fn a_move_to_where_no_list_is_fails_and_the_next_is_served() {
     );
     served(&mut b, "$1 1 ");
     assert_eq!(p.run("LLEN d2"), Value::Int(1));
-    nobody_waits(&p);
+    no_client_waits(&p);
 }
 
 #[test]
-fn a_transaction_is_looked_at_when_it_is_over() {
+fn clients_are_served_when_a_transaction_is_over() {
     let [mut a, mut p] = clients();
     wait(&mut a, "BLPOP k1 k2 0");
     for line in ["MULTI", "RPUSH k1 1", "DEL k1", "EXEC"] {
@@ -242,11 +242,11 @@ fn a_transaction_is_looked_at_when_it_is_over() {
         "LPOP k1",
     ];
     assert_eq!(p.logged(), expected);
-    nobody_waits(&p);
+    no_client_waits(&p);
 }
 
 #[test]
-fn within_a_transaction_nobody_waits() {
+fn blocking_commands_do_not_wait_in_a_transaction() {
     let mut a = Client::new();
     a.run("MULTI");
     for line in [
@@ -271,11 +271,11 @@ fn within_a_transaction_nobody_waits() {
     let expected = "*9 *-1 $-1 $-1 *-1 *-1 *-1 \
          -ERR timeout is not a float or out of range :1 *2 $1 k $1 1 ";
     assert_eq!(text, expected);
-    nobody_waits(&a);
+    no_client_waits(&a);
 }
 
 #[test]
-fn who_is_served_in_a_tick_that_fails_is_told_so() {
+fn clients_served_in_a_failed_tick_get_its_error() {
     let [mut a, mut p] = clients();
     wait(&mut a, "BLPOP k 0");
     let (executor, session) = p.parts();
@@ -323,11 +323,11 @@ fn unblocked_from_outside() {
     );
     p.run("RPUSH k 1");
     assert_eq!(p.run("LLEN k"), Value::Int(1));
-    nobody_waits(&p);
+    no_client_waits(&p);
 }
 
 #[test]
-fn nothing_is_taken_for_who_is_gone_or_late() {
+fn nothing_is_taken_for_clients_that_are_gone_or_late() {
     let [mut a, mut b, mut p] = clients();
     wait(&mut a, "BLPOP k 0");
     let waiter = a.parts().1.waiting.clone().unwrap();
@@ -340,7 +340,7 @@ fn nothing_is_taken_for_who_is_gone_or_late() {
     assert_eq!(p.run("LLEN k"), Value::Int(1));
     served(&mut b, "timeout");
     assert_eq!(ended(&mut a), None);
-    nobody_waits(&p);
+    no_client_waits(&p);
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn arguments_that_are_refused() {
     for (line, error) in cases {
         assert_eq!(a.run(line).as_error(), Some(error), "{line}");
     }
-    nobody_waits(&a);
+    no_client_waits(&a);
 }
 
 #[test]
@@ -401,16 +401,16 @@ fn pops_are_logged_as_those_that_do_not_wait() {
         let expected = if logged.is_empty() { line } else { logged };
         assert_eq!(a.logged().last().map(String::as_str), Some(expected));
     }
-    nobody_waits(&a);
+    no_client_waits(&a);
 }
 
 #[test]
-fn all_who_read_a_stream_get_what_is_new() {
+fn all_readers_of_a_stream_get_new_entries() {
     let [mut a, mut c, mut p] = clients();
     p.run("XADD k 0-1 old 1");
     wait(&mut a, "XREAD BLOCK 0 STREAMS k $");
     wait(&mut c, "XREAD BLOCK 0 STREAMS k other 0-1 $");
-    // Nothing that is new to them.
+    // Commands that add no entry.
     p.run("XREAD BLOCK 0 STREAMS k +");
     p.run("XDEL k 0-1");
     p.run("XGROUP CREATE k g 0");
@@ -424,7 +424,7 @@ fn all_who_read_a_stream_get_what_is_new() {
 }
 
 #[test]
-fn a_group_serves_who_came_first() {
+fn a_group_serves_its_readers_in_order() {
     let [mut a, mut b, mut p] = clients();
     p.run("XGROUP CREATE k g $ MKSTREAM");
     wait(&mut a, "XREADGROUP GROUP g a BLOCK 0 STREAMS k >");
@@ -432,13 +432,13 @@ fn a_group_serves_who_came_first() {
     p.run("XADD k 1 f v");
     served(&mut a, STREAM);
     assert_eq!(ended(&mut b), None);
-    // What others do to the group is no news.
+    // Changes of the group do not wake its readers.
     p.run("XACK k g 1");
     p.run("XGROUP SETID k g 0");
     p.run("XADD k 2 f v");
     let both = "*1 *2 $1 k *2 *2 $3 1-0 *2 $1 f $1 v *2 $3 2-0 *2 $1 f $1 v ";
     served(&mut b, both);
-    nobody_waits(&p);
+    no_client_waits(&p);
     let logged = p.logged();
     let claims = logged.iter().filter(|line| line.starts_with("XCLAIM"));
     let claims: Vec<&str> = claims.map(String::as_str).collect();
@@ -479,7 +479,7 @@ fn a_group_that_is_gone_ends_the_wait() {
             p.run(line);
         }
         assert_eq!(ended(&mut a).as_deref(), Some(*expected), "{lines:?}");
-        // A client that reads without a group waits for another stream of that name.
+        // A read without a group goes on waiting for a stream of that name.
         assert_eq!(ended(&mut b), None, "{lines:?}");
         p.check();
     }

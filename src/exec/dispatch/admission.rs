@@ -1,5 +1,5 @@
-//! The rungs of the ladder before a command runs: whether there is such a
-//! command, and whether this client may run it on this server now.
+//! Admission: whether the command exists, and whether this client may run it on this server
+//! now.
 
 use super::may_write;
 use crate::commands::scripts::busy;
@@ -18,7 +18,7 @@ use crate::storage::StorageError;
 const MASTER_DOWN: Error =
     Error::text("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
 const STALE_IN_SCRIPT: Error = Error::text("ERR Can not execute the command on a stale replica");
-/// To who watches with MONITOR and so counts as a replica.
+/// For MONITOR clients, which count as replicas as in Redis.
 const NOT_WHILE_WATCHING: Error = Error::text("ERR Replica can't interact with the keyspace");
 const LOADING: Error = Error::text("LOADING Redis is loading the dataset in memory");
 const READONLY: Error = Error::text("READONLY You can't write against a read only replica.");
@@ -28,7 +28,7 @@ pub(in crate::exec) fn may_grow(command: &Command) -> bool {
     command.flags.contains(Flags::DENYOOM)
 }
 
-/// Whether a command is run while data is loaded: what touches keys never is.
+/// Whether a command runs while data is loaded; commands on keys never do.
 fn runs_while_loading(command: &Command) -> bool {
     command.flags.contains(Flags::LOADING)
         && !command.touches_keys()
@@ -36,7 +36,7 @@ fn runs_while_loading(command: &Command) -> bool {
 }
 
 impl Executor {
-    /// The rungs before the command runs.
+    /// The checks before a command runs.
     pub(in crate::exec) fn admit(
         &self,
         session: &Session,
@@ -63,11 +63,11 @@ impl Executor {
             return refuse(StorageError::Failed.into());
         }
         let grows = may_grow(found.command) || queued.grows;
-        // A script that has written goes on, and what a master or a log says was looked at
-        // before.
+        // A script that has written is not refused, and commands of a master or a log were
+        // checked before.
         let is_received = self.txn.is_received();
-        let goes_on = is_received || session.is_script && session.wrote.get();
-        if grows && !goes_on && self.server.engine.disk.is_low() {
+        let is_exempt = is_received || session.is_script && session.wrote.get();
+        if grows && !is_exempt && self.server.engine.disk.is_low() {
             return refuse(StorageError::NoRoom.into());
         }
         if self.thread.config.busy_reply_scope == BusyScope::All
@@ -104,8 +104,8 @@ impl Executor {
         }
     }
 
-    /// What holds of the queued commands, if the command is EXEC: what was no reason to
-    /// refuse one of them may have become one since it was queued.
+    /// The traits of the queued commands if this is EXEC: a reason to refuse one of them may
+    /// have arisen since it was queued.
     pub(super) fn queued(session: &Session, command: &Command) -> Traits {
         match session.multi() {
             Some(multi) if command.is_own(Own::Exec) => multi.traits,
@@ -113,7 +113,7 @@ impl Executor {
         }
     }
 
-    /// What is looked at of a command that is queued, when EXEC comes.
+    /// The traits of a command that EXEC checks once more.
     pub(in crate::exec) fn traits(&self, command: &Command, args: &[&[u8]]) -> Traits {
         Traits {
             writes: self.writes(command, args),
@@ -123,8 +123,8 @@ impl Executor {
         }
     }
 
-    /// Whether a command is refused on a replica without its master, if that does not
-    /// serve stale data.
+    /// Whether a replica without a link to its master refuses the command if
+    /// `replica-serve-stale-data` is off.
     fn needs_master(&self, command: &Command, args: &[&[u8]]) -> bool {
         let declared = || self.declared(command, args);
         match command.handler {
@@ -135,8 +135,8 @@ impl Executor {
         }
     }
 
-    /// Between the ladder and the locks the server may have begun to follow; from
-    /// the locks to the commit it cannot.
+    /// The server may have become a replica between admission and the locks. It cannot between
+    /// the locks and the commit.
     pub(in crate::exec) fn check_still_master(&self) -> Result<(), Error> {
         let read_only = self.thread.config.replica_read_only && !self.txn.is_received();
         match self.server.engine.is_following() && read_only {
@@ -145,8 +145,8 @@ impl Executor {
         }
     }
 
-    /// Whether a pause of writes holds a command back. A script may say that it
-    /// does not write.
+    /// Whether a pause of writes holds the command back. A script may declare that it does not
+    /// write.
     pub(in crate::exec) fn may_replicate(&self, command: &Command, args: &[&[u8]]) -> bool {
         match self.declared(command, args) {
             Some(flags) => !flags.contains(ScriptFlags::NO_WRITES),
@@ -160,14 +160,14 @@ impl Executor {
             || self.thread.config.min_replicas_to_write > 0
     }
 
-    /// Whether a command is one that writes: as it says itself, or as the script
-    /// that it runs does.
+    /// Whether a command writes, according to its table row or to the flags of the script that
+    /// it runs.
     pub(in crate::exec) fn writes(&self, command: &Command, args: &[&[u8]]) -> bool {
         let declared = || self.declared(command, args);
         command.is_write() || declared().is_some_and(|f| !f.contains(ScriptFlags::NO_WRITES))
     }
 
-    /// What a replica, or a master without enough of them, refuses.
+    /// Refuses what a replica does not run, and writes on a master with too few replicas.
     fn check_role(
         &self,
         session: &Session,
@@ -176,7 +176,7 @@ impl Executor {
         writes: bool,
     ) -> Result<(), Error> {
         if self.txn.is_received() {
-            // A script of the master's stream does what it did there.
+            // A script in the master's stream must have the same effect as there.
             return Ok(());
         }
         let replication = &self.server.replication;
@@ -205,7 +205,7 @@ impl Executor {
             && writes
             && !(session.is_script && session.wrote.get())
         {
-            // A script that has written goes on.
+            // A script that has written is not refused.
             let good = replication.good_replicas(config.min_replicas_max_lag_s, self.tick.now_ms);
             if good < config.min_replicas_to_write as usize {
                 return Err(Error::text("NOREPLICAS Not enough good replicas to write."));
@@ -214,7 +214,7 @@ impl Executor {
         Ok(())
     }
 
-    /// The command that `args` name.
+    /// The command that `args` name, or its subcommand.
     pub(in crate::exec) fn resolve(&self, args: &[&[u8]]) -> Result<&'static Registered, Error> {
         let name = args.first().copied().unwrap_or_default();
         let Some(found) = self.thread.names.find(name) else {
@@ -227,7 +227,7 @@ impl Executor {
             return Ok(found);
         };
         match found.subcommand(sub) {
-            // A plain command says itself what it does not understand.
+            // The handler of a plain command reports unknown subcommands itself.
             Some(sub) if !sub.is_part || sub.command.takes(args.len()) => Ok(sub),
             _ if found.is_plain() => Ok(found),
             _ => Err(Error::UnknownSubcommand {
@@ -249,14 +249,14 @@ impl Executor {
         }
     }
 
-    /// Whether a command would send to clients of a thread that does not keep up.
+    /// Whether a command would send messages to clients of a thread that has too many queued.
     pub(super) fn is_held_back(&self, session: &Session, command: &Command) -> bool {
         if !self.tick.swamped {
             return false;
         }
         let notifies = !self.txn.wanted_events().is_empty() || self.server.tracking.clients() > 0;
         match command.is_own(Own::Exec) {
-            // Which of the queued commands publish is not noted.
+            // Which of the queued commands publish is not recorded.
             true => Self::queued(session, command).may_replicate,
             false => {
                 let sends = notifies || command.flags.contains(Flags::PUBSUB);

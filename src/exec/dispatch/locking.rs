@@ -1,5 +1,4 @@
-//! How a command gets its keys: the turn it runs in, the locks, and what is said to a
-//! client that does not get them.
+//! How a command locks its keys, and the error for a client whose command cannot.
 
 use crate::commands::scripts::busy;
 use crate::commands::table::keys::KeySpec;
@@ -11,16 +10,16 @@ use crate::state::workers::Running;
 use crate::storage::{KEYS_AHEAD, StorageError};
 use std::time::Duration;
 
-/// Up to this many keys are walked over on the client's own thread.
+/// DBs of up to this many keys are walked over on the IO thread.
 const WALK_INLINE: u64 = 10_000;
-/// Requests of more words than this take milliseconds, for which other clients of
-/// their IO thread shall not wait: they are run on a worker, unless scripts occupy those,
-/// or they write to so many keys that others would miss them meanwhile.
+/// Requests of more words take milliseconds, too long for the other clients of an IO thread.
+/// They run on a worker, unless scripts occupy the workers, or the request writes to more than
+/// [`FEW_KEYS`] keys, for which other threads would have to wait.
 const MANY_WORDS: usize = 2048;
 const FEW_KEYS: usize = 16;
 
 impl Executor {
-    /// Locks a command's keys; the turn is an exclusive one if it asks for that.
+    /// Locks the keys of a command, or all keys if the command is exclusive.
     pub(in crate::exec) fn lock(
         &mut self,
         session: &Session,
@@ -43,7 +42,7 @@ impl Executor {
         if command.flags.contains(Flags::SLOW) {
             self.commit_pending()?;
         }
-        // What is run whatever scripts do waits for its keys.
+        // Commands that may run besides slow scripts wait for their keys.
         let waits = command.flags.contains(Flags::ALLOW_BUSY);
         self.begin(waits)?;
         if command.flags.contains(Flags::WALKS)
@@ -56,7 +55,7 @@ impl Executor {
             return Ok(usize::MAX);
         }
         let Some(indices) = command.key_indices(args) else {
-            // The handler finds the mistake itself and says it in its own words.
+            // The handler reports the wrong arguments.
             return Ok(usize::MAX);
         };
         let db = session.db();
@@ -84,12 +83,12 @@ impl Executor {
         locked.map_err(|error| self.not_locked(error, waits))
     }
 
-    /// Begins a command that reads its keys without their locks; what
-    /// [`Executor::lock`] would return.
+    /// Begins a command that reads its keys without locks. Returns what [`Executor::lock`]
+    /// would.
     ///
     /// # Errors
-    /// [`Stop::Slow`]: it does not say which keys, or none.
-    pub(super) fn begin_apart(
+    /// [`Stop::Slow`]: the command does not name its keys, or has none.
+    pub(super) fn begin_unlocked(
         &mut self,
         session: &Session,
         command: &Command,
@@ -121,7 +120,7 @@ impl Executor {
         self.note_accesses_in_unit(hashes.into_iter());
     }
 
-    /// Notes the accesses of a request, once however often it is begun.
+    /// Counts the accesses of a request, once even if the request is run again.
     fn note_request(&mut self, session: &Session, command: &Command, hashes: &KeyHashes) {
         if !self.request.accesses_noted {
             if is_access(session, command) {
@@ -131,7 +130,7 @@ impl Executor {
         }
     }
 
-    /// Notes that keys were accessed: OBJECT IDLETIME and FREQ tell that.
+    /// Counts accesses to keys, for OBJECT IDLETIME and OBJECT FREQ.
     pub(in crate::exec) fn touch(&self, hashes: &[u64]) {
         let lfu = self.thread.config.lfu();
         for hash in hashes {
@@ -156,18 +155,18 @@ impl Executor {
         committed.map_err(|error| self.note_failure(error))
     }
 
-    /// A commit in the middle of a tick failed: so has the tick.
+    /// Called when a commit in the middle of a tick failed: the tick fails as well.
     pub(in crate::exec) fn note_failure(&mut self, error: StorageError) -> Error {
         self.tick.failed = true;
-        // The log has the reason.
+        // The reason is in the log.
         match self.server.engine.has_failed() {
             true => StorageError::Failed.into(),
             false => error.into(),
         }
     }
 
-    /// Why a command does not get its keys. A script may have them: then it is
-    /// tried again, until that script is a slow one unless the command `waits`.
+    /// The error for a command whose keys cannot be locked. If a script holds them, the command
+    /// is tried again, until the script counts as slow and the command does not wait (`waits`).
     pub(in crate::exec) fn not_locked(&mut self, error: StorageError, waits: bool) -> Stop {
         let StorageError::Held(owner) = error else {
             return self.note_failure(error).into();
@@ -179,12 +178,12 @@ impl Executor {
         }
     }
 
-    /// Whether a script has run for longer than clients shall wait for it.
+    /// Whether a script has run for longer than `busy-reply-threshold`.
     pub(super) fn is_slow(&self, script: &Running) -> bool {
         script.started.elapsed() >= self.busy_threshold()
     }
 
-    /// As in Redis, no script is slow if it is 0.
+    /// As in Redis, 0 means that no script is slow.
     pub(in crate::exec) fn busy_threshold(&self) -> Duration {
         match self.thread.config.busy_reply_threshold_ms {
             0 => Duration::MAX,
@@ -192,7 +191,7 @@ impl Executor {
         }
     }
 
-    /// Whether a request of many words is run on a worker.
+    /// Whether a request of many words runs on a worker.
     fn is_for_workers(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {
         let waits = matches!(command.handler, Handler::Blocking(_));
         let most = match command.handler {

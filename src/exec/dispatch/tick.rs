@@ -1,4 +1,4 @@
-//! The tick: what runs between two looks at the sockets, and is committed at once.
+//! The tick: what a thread runs between two polls of its sockets, committed together.
 
 use crate::commands::Error;
 use crate::exec::Executor;
@@ -10,33 +10,33 @@ use crate::storage::engine::listeners::Change;
 use crate::sys::clock;
 use std::time::Duration;
 
-/// What clients hear of a tick besides the replies to its requests.
-struct News {
-    /// Keys that they may have copies of.
+/// What a tick sends to clients besides the replies to its requests.
+struct Notifications {
+    /// Changed keys, for clients with tracking.
     changes: Vec<Change>,
     /// Replies to clients that waited for keys.
     served: Vec<Served>,
     outbox: Outbox,
 }
 
-impl News {
+impl Notifications {
     fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.served.is_empty() && self.outbox.is_empty()
     }
 }
 
-/// A tick that is committed, and of which nobody may hear before the disk has it.
+/// A committed tick whose replies and messages wait until it is durable.
 pub struct Parked {
-    /// It is durable when this commit is.
+    /// The tick is durable when this commit is.
     seen: CommitNumber,
-    news: News,
+    notifications: Notifications,
 }
 
 /// How a tick ended.
 pub enum Ended {
-    /// It is durable, and its replies may go out; or they must become this error.
+    /// The tick is durable and its replies may be sent; or this error must replace them.
     Now(Result<(), Error>),
-    /// Its replies wait until [`Executor::has_ended`] and [`Executor::tell`].
+    /// The replies wait until [`Executor::has_ended`], then [`Executor::finish_parked`].
     Later(Parked),
 }
 
@@ -48,17 +48,17 @@ impl Executor {
         self.tick.last_us = self.tick.started_us;
         self.tick.commands = 0;
         self.tick.free = 0;
-        self.tick.heard = false;
+        self.tick.must_end = false;
         self.tick.swamped = self.server.is_swamped(self.tick.now_ms);
-        self.look_at_config();
+        self.refresh_config();
     }
 
-    /// The time at which the next command runs.
+    /// Sets the clock of the next commands.
     pub(in crate::exec) fn read_clock(&mut self) {
         self.tick.now_ms = self.thread.fixed_now_ms.unwrap_or_else(clock::unix_ms);
     }
 
-    pub(in crate::exec) fn look_at_config(&mut self) {
+    pub(in crate::exec) fn refresh_config(&mut self) {
         let version = self.server.config.version();
         if version != self.thread.config_version {
             self.thread.config = self.server.config.load();
@@ -84,27 +84,26 @@ impl Executor {
 
     /// Whether the tick has collected enough to be finished.
     pub fn is_full(&self) -> bool {
-        self.tick.heard
+        self.tick.must_end
             || self.tick.commands >= self.thread.config.tick_max_commands
             || self.txn.pending_bytes() as u64 >= self.thread.config.tick_max_bytes
             || self.tick.last_us - self.tick.started_us >= self.thread.config.tick_max_us
     }
 
-    /// Ends a tick: commits what is pending, makes it durable and sends what it has
-    /// for other clients.
+    /// Ends a tick: commits what is pending, makes it durable and sends its messages to other
+    /// clients.
     ///
     /// # Errors
-    /// Nothing of the tick may be told to anyone: every reply must become the
-    /// returned error.
+    /// No reply of the tick may be sent: each must be replaced by the returned error.
     pub fn finish_tick(&mut self) -> Result<(), Error> {
-        self.finish_tick_with(|_, spread| spread())
+        self.finish_tick_with(|_, send| send())
     }
 
-    /// Like [`Executor::finish_tick`]; once it is known how it ended, `tell` is called
-    /// with what sends the news.
+    /// Like [`Executor::finish_tick`]; when the result is known, `conclude` is called with it
+    /// and with a function that sends the messages.
     pub(in crate::exec) fn finish_tick_with(
         &mut self,
-        tell: impl FnOnce(&Result<(), Error>, &mut dyn FnMut()),
+        conclude: impl FnOnce(&Result<(), Error>, &mut dyn FnMut()),
     ) -> Result<(), Error> {
         let finished = self.commit_tick().and_then(|wants_disk| {
             if wants_disk {
@@ -112,18 +111,18 @@ impl Executor {
             }
             Ok(())
         });
-        let mut news = Some(self.news());
-        tell(&finished, &mut || {
-            if let Some(news) = news.take() {
-                self.spread(news, finished.as_ref().err());
+        let mut notifications = Some(self.take_notifications());
+        conclude(&finished, &mut || {
+            if let Some(notifications) = notifications.take() {
+                self.send_notifications(notifications, finished.as_ref().err());
             }
         });
         finished
     }
 
-    /// Ends a tick on the IO thread of this number, which does not wait for the disk;
-    /// `clients`: how many do, if it comes to that. `behind`: earlier ticks still wait for
-    /// it, and what they have for clients comes first.
+    /// Ends a tick on the IO thread `thread`, which does not wait for the disk. `clients`
+    /// counts the clients that would wait. `behind`: earlier ticks are still parked, and their
+    /// messages come first.
     pub fn end_tick(
         &mut self,
         thread: usize,
@@ -150,50 +149,53 @@ impl Executor {
         };
         self.thread.owes_sync |= sync == Sync::Own;
         let waits = matches!(sync, Sync::Asked | Sync::Own);
-        let news = self.news();
-        if waits || behind && finished.is_ok() && !news.is_empty() {
-            return Ended::Later(Parked { seen, news });
+        let notifications = self.take_notifications();
+        if waits || behind && finished.is_ok() && !notifications.is_empty() {
+            return Ended::Later(Parked {
+                seen,
+                notifications,
+            });
         }
-        self.spread(news, finished.as_ref().err());
+        self.send_notifications(notifications, finished.as_ref().err());
         Ended::Now(finished)
     }
 
-    /// Whether ticks wait for a sync that this thread has to do: [`Executor::sync`].
+    /// Whether parked ticks wait for a sync that this thread has to do: [`Executor::sync`].
     pub fn owes_sync(&self) -> bool {
         self.thread.owes_sync
     }
 
-    /// Does the sync that [`Executor::owes_sync`] speaks of.
+    /// Does the sync that [`Executor::owes_sync`] reports.
     pub fn sync(&mut self) {
         self.thread.owes_sync = false;
         if let Err(error) = self.server.engine.make_durable() {
-            // The ticks that wait will find the engine failed.
+            // The parked ticks will find the engine failed.
             log::debug!("a sync of an IO thread: {error}");
         }
         self.server.end_ack_waits();
     }
 
-    /// Whether it is known how a tick ended that waited for the disk.
+    /// Whether the result of a parked tick is known.
     pub fn has_ended(&self, tick: &Parked) -> bool {
         let engine = &self.server.engine;
         engine.is_durable(tick.seen) || engine.is_stuck()
     }
 
-    /// Tells others of a tick that waited for the disk; see [`Executor::finish_tick`].
+    /// Sends the messages of a parked tick that [has ended](Executor::has_ended).
     ///
     /// # Errors
-    /// As for that.
-    pub fn tell(&mut self, tick: Parked) -> Result<(), Error> {
+    /// As of [`Executor::finish_tick`].
+    pub fn finish_parked(&mut self, tick: Parked) -> Result<(), Error> {
         let finished = match self.server.engine.is_durable(tick.seen) {
             true => Ok(()),
             false => Err(StorageError::Failed.into()),
         };
-        self.spread(tick.news, finished.as_ref().err());
+        self.send_notifications(tick.notifications, finished.as_ref().err());
         finished
     }
 
-    /// Commits what is pending; says whether that, or what was read, has yet to be
-    /// made durable.
+    /// Commits what is pending. Returns whether that commit, or data that was read, is still to
+    /// be made durable.
     fn commit_tick(&mut self) -> Result<bool, Error> {
         let committed = self.txn.commit();
         let failed_before = std::mem::take(&mut self.tick.failed);
@@ -201,7 +203,7 @@ impl Executor {
             Err(error @ (StorageError::Detached | StorageError::NoRoom)) => {
                 return Err(error.into());
             }
-            // The log has the reason.
+            // The reason is in the log.
             Err(_) => return Err(StorageError::Failed.into()),
             Ok(()) if failed_before => return Err(StorageError::Failed.into()),
             Ok(()) => {}
@@ -221,15 +223,15 @@ impl Executor {
         if self.tick.commands > 0 && self.tick.free == self.tick.commands {
             return Ok(false);
         }
-        // If nothing can be made durable any more, PING, INFO or SHUTDOWN work.
+        // After a failure of the engine PING, INFO and SHUTDOWN still work.
         Ok(touched_keys || !self.server.engine.has_failed())
     }
 
-    /// What the tick, which is committed, has for clients besides replies.
-    fn news(&mut self) -> News {
-        // Of what was not run for a request: waiting clients that were served.
+    /// Takes what the committed tick has for clients besides replies.
+    fn take_notifications(&mut self) -> Notifications {
+        // Events of commands that ran for waiting clients.
         self.collect_events();
-        News {
+        Notifications {
             changes: match self.txn.has_changes() {
                 true => self.txn.take_changes(),
                 false => Vec::new(),
@@ -239,18 +241,18 @@ impl Executor {
         }
     }
 
-    /// Tells clients the news of a tick, or of its failure.
-    fn spread(&mut self, news: News, failure: Option<&Error>) {
-        let News {
+    /// Sends the messages of a tick; after a failure only the error, to waiting clients.
+    fn send_notifications(&mut self, notifications: Notifications, failure: Option<&Error>) {
+        let Notifications {
             changes,
             served,
             mut outbox,
-        } = news;
+        } = notifications;
         if failure.is_some() {
             outbox.truncate(0);
         }
-        self.tell_served(served, failure);
-        self.server.tell_clients(&changes, outbox);
+        self.reply_to_served(served, failure);
+        self.server.notify_clients(&changes, outbox);
     }
 }
 
@@ -264,8 +266,8 @@ mod tests {
     use crossbeam_channel::{Receiver, bounded};
     use std::collections::BTreeSet;
 
-    /// Runs commands in one tick as an IO thread does; says how it ended, and which of
-    /// them must wait for the disk if it does.
+    /// Runs commands in one tick as an IO thread does. Returns how the tick ended, and which of
+    /// the commands must wait for the disk if the tick does.
     fn tick(client: &mut Client, lines: &[&str]) -> (Ended, Vec<bool>) {
         let (executor, session) = client.parts();
         let mut reply = Reply::new(false);
@@ -293,8 +295,8 @@ mod tests {
         now
     }
 
-    /// Runs `test` with clients of one server, and a fsync thread that goes on after
-    /// each sync only when it is let.
+    /// Runs `test` with clients of one server and an fsync thread that continues after a sync
+    /// only when the test receives from it.
     fn with_slow_syncs(test: impl FnOnce([Client; 2], &dyn Fn() -> BTreeSet<usize>)) {
         let mut client = Client::new();
         client.run("RPUSH weights first second");
@@ -302,29 +304,29 @@ mod tests {
         client.run("SET weight_first 2");
         let engine = client.server().engine.clone();
         engine.set_fsync_each(true);
-        // However short those of the test are.
+        // Independent of how long syncs really take.
         engine.assume_syncs_take(Duration::from_secs(1 << 30));
-        let (told, hear) = bounded(0);
+        let (notice, notices) = bounded(0);
         std::thread::scope(|scope| {
             let serving = engine.clone();
-            scope.spawn(move || serving.serve_syncs(|threads| told.send(threads).unwrap()));
-            // Before it serves, ticks wait for the disk themselves.
+            scope.spawn(move || serving.serve_syncs(|threads| notice.send(threads).unwrap()));
+            // Until the fsync thread serves, ticks sync by themselves.
             while !engine.are_syncs_served() {
                 std::thread::yield_now();
             }
-            let _ends = End(&engine, &hear);
+            let _ends = End(&engine, &notices);
             let another = client.another();
-            test([client, another], &|| hear.recv().unwrap());
+            test([client, another], &|| notices.recv().unwrap());
         });
     }
 
-    /// Ends the fsync thread, also of a test that fails.
+    /// Stops the fsync thread, also if the test fails.
     struct End<'a>(&'a Engine, &'a Receiver<BTreeSet<usize>>);
 
     impl Drop for End<'_> {
         fn drop(&mut self) {
             self.0.stop_syncs();
-            // What was asked for in the end is told, too.
+            // Receives the remaining notices, for which the thread would wait.
             while self.1.recv().is_ok() {}
         }
     }
@@ -341,7 +343,7 @@ mod tests {
             let engine = client.server().engine.clone();
             assert!(is_now(&mut client, "GET old"));
             let first = later(&mut client, &["SET a 1"]);
-            // It stands in `tell` after that, however often it is asked.
+            // The fsync thread then blocks in its notice and syncs nothing more.
             wait_until_durable(&engine);
             assert!(is_now(&mut other, "GET a"));
             let second = later(&mut other, &["SET b 1"]);
@@ -375,24 +377,25 @@ mod tests {
             wait_until_durable(&engine);
             for (client, parked) in [(&mut client, first), (&mut other, second)] {
                 assert!(client.parts().0.has_ended(&parked));
-                client.parts().0.tell(parked).unwrap();
+                client.parts().0.finish_parked(parked).unwrap();
             }
             assert!(client.parts().0.has_ended(&whole));
-            client.parts().0.tell(whole).unwrap();
+            client.parts().0.finish_parked(whole).unwrap();
             assert!(is_now(&mut other, "GET old"));
             engine.set_fsync_each(false);
             assert!(matches!(
                 tick(&mut client, &["SET d 1"]).0,
                 Ended::Now(Ok(()))
             ));
-            // Nobody noted that.
+            // With fsync off no commit was recorded as waiting for the disk.
             engine.set_fsync_each(true);
             assert!(is_now(&mut other, "GET d"), "it was made durable");
         });
     }
 
-    /// A tick that waits for a sync of its own thread. One that took longer than a sync
-    /// does not, and who knows what else the processor had to do.
+    /// A tick that waits for a sync of its own thread. A tick that takes longer than a sync
+    /// does not wait, and the test machine may be busy: so this tries until one is quick
+    /// enough.
     fn owing(client: &mut Client, line: &str) -> Parked {
         let engine = client.server().engine.clone();
         let owing = (0..1000).find_map(|_| {
@@ -417,7 +420,7 @@ mod tests {
         let mut client = Client::new();
         let engine = client.server().engine.clone();
         engine.set_fsync_each(true);
-        // Shorter than the tick, and too long to be waited for.
+        // Shorter than the tick; and too long for the thread to wait.
         for take in [0, 500] {
             engine.assume_syncs_take(Duration::from_micros(take));
             let (ended, _) = tick(&mut client, &["INCR n"]);
@@ -432,11 +435,11 @@ mod tests {
         let waiter = waiting.parts().1.waiting.clone().expect("it waits");
         assert!(waiter.take_verdict().is_none());
         client.parts().0.sync();
-        // Clients that wait for the disk hear of it at once, not with the next second.
+        // Clients in WAITAOF are served at once, not with the next second.
         assert!(matches!(waiter.take_verdict(), Some(Verdict::Reply(_))));
         assert!(!client.parts().0.owes_sync());
         assert!(client.parts().0.has_ended(&parked));
-        client.parts().0.tell(parked).unwrap();
+        client.parts().0.finish_parked(parked).unwrap();
     }
 
     #[test]
@@ -448,7 +451,7 @@ mod tests {
         engine.refuse_writes();
         client.parts().0.sync();
         assert!(client.parts().0.has_ended(&parked));
-        assert!(client.parts().0.tell(parked).is_err());
+        assert!(client.parts().0.finish_parked(parked).is_err());
     }
 
     #[test]
@@ -481,7 +484,7 @@ mod tests {
             };
             for parked in [first, second, third] {
                 assert!(client.parts().0.has_ended(&parked));
-                client.parts().0.tell(parked).unwrap();
+                client.parts().0.finish_parked(parked).unwrap();
             }
         });
     }
@@ -494,9 +497,9 @@ mod tests {
             wait_until_durable(&engine);
             let second = later(&mut other, &["SET b 1"]);
             engine.refuse_writes();
-            client.parts().0.tell(first).unwrap();
+            client.parts().0.finish_parked(first).unwrap();
             assert!(other.parts().0.has_ended(&second));
-            assert!(other.parts().0.tell(second).is_err());
+            assert!(other.parts().0.finish_parked(second).is_err());
             assert!(is_now(&mut client, "GET old"));
             assert!(is_now(&mut client, "GET a"));
             assert!(matches!(tick(&mut client, &["PING"]).0, Ended::Now(Ok(()))));

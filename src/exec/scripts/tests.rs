@@ -1,5 +1,6 @@
 //! Scripts against a whole server.
 
+use crate::base::time::UnixMs;
 use crate::exec::testing::Client;
 use crate::exec::{Executor, Outcome};
 use crate::resp::{Reply, Value};
@@ -56,9 +57,9 @@ fn an_undeclared_key_that_others_hold_makes_the_script_run_alone() {
     let engine = client.server().engine.clone();
     let holds = Arc::new(Barrier::new(2));
     let held = holds.clone();
-    let let_go = std::thread::spawn(move || {
+    let holder = std::thread::spawn(move || {
         let mut other = Txn::new(engine);
-        other.begin(0).unwrap();
+        other.begin(UnixMs(0)).unwrap();
         let held_key = other.key_hash(DbIndex(0), b"held");
         other.lock([held_key].into_iter()).unwrap();
         held.wait();
@@ -69,8 +70,8 @@ fn an_undeclared_key_that_others_hold_makes_the_script_run_alone() {
     });
     holds.wait();
     assert_eq!(eval(&mut client, script, &["own"]), Value::Int(2));
-    let_go.join().unwrap();
-    // What the first attempt did was taken back.
+    holder.join().unwrap();
+    // The first attempt was taken back.
     assert_eq!(client.run("GET own"), Value::Bulk(b"1".to_vec()));
     let whole = "redis.call('SET', 'x', 1) return redis.call('DBSIZE')";
     assert_eq!(eval(&mut client, whole, &[]), Value::Int(3));
@@ -167,7 +168,7 @@ fn scripts_are_cached_by_their_sha() {
         );
     }
     let server = client.server();
-    // `return 1` is among them, and stays.
+    // `return 1` was loaded with SCRIPT LOAD and is not evicted.
     assert_eq!(server.scripts.cached().0, EVAL_SCRIPTS + 1);
     assert_eq!(server.scripts.evicted(), 19);
     let exists = client.run(&format!("SCRIPT EXISTS {sha} x"));
@@ -336,7 +337,7 @@ fn a_script_that_wrote_nothing_can_be_killed_and_one_that_wrote_cannot() {
         Err(NotKilled::Unkillable),
     );
     assert_eq!(seen, expected);
-    // A stop of the server leaves nothing half done.
+    // A stop of the server takes an unfinished script back.
     assert_eq!(client.run("EXISTS a"), Value::Int(0));
     assert!(client.logged().is_empty());
     client.check();
@@ -373,7 +374,7 @@ fn a_slow_script_leaves_its_thread_and_nothing_behind() {
     let outcome = executor.run(session, &[b"EXEC"], &mut reply);
     assert_eq!(outcome, Outcome::Slow);
     executor.finish_tick().unwrap();
-    // It can be run again.
+    // EXEC can be run again.
     assert_eq!(session.multi().map(|multi| multi.queue.len()), Some(3));
     assert_eq!(session.db(), DbIndex(0));
     run(executor, session, "DISCARD");
@@ -392,7 +393,7 @@ fn replicas_get_what_the_script_wants_them_to_get() {
     eval(&mut client, script, &[]);
     assert_eq!(client.logged(), ["MULTI", "SET a 1", "SET d 4", "EXEC"]);
     assert_eq!(client.run("GET a"), Value::Bulk(b"2".to_vec()));
-    // The next script begins as usual.
+    // `set_repl` does not outlive its script.
     eval(&mut client, "redis.call('SET', 'e', 5)", &[]);
     assert_eq!(client.logged()[4..], ["SET e 5"]);
     fails(
@@ -409,7 +410,7 @@ fn commands_take_as_many_arguments_as_lua_can_pass() {
         return redis.call('RPUSH', 'l', unpack(a))";
     assert_eq!(eval(&mut client, push, &[]), Value::Int(7999));
     assert_eq!(client.run("LINDEX l -1"), Value::Bulk(b"7999".to_vec()));
-    // Rust holds few Lua values at a time, whatever scripts make it handle.
+    // The number of Lua values that Rust holds at a time is bounded, whatever a script does.
     let many = "local a = {} for i = 1, 7999 do a[i] = 'x' .. i end ";
     for (script, expected) in [
         ("return redis.call('DEL', unpack(a))", None),
@@ -492,8 +493,8 @@ fn there_is_room_for_many_scripts_and_functions() {
     assert_eq!(client.run("FCALL f8_998 0"), Value::Int(998));
 }
 
-/// All libraries used to be loaded again after each change of one, which took longer with
-/// each, and what a script left on Lua's stack ended all scripts of the thread.
+/// All libraries used to be loaded again after each change of one, and values that a script
+/// left on Lua's stack ended all later scripts of the thread.
 #[test]
 fn a_thread_loads_the_libraries_that_it_needs() {
     let mut client = Client::new();
@@ -511,10 +512,10 @@ fn a_thread_loads_the_libraries_that_it_needs() {
     assert_eq!(client.run("FCALL f 0"), Value::Int(11));
     let clash = load(&mut client, "b", &[("F", 30)]);
     fails(&clash, "ERR Function f already exists");
-    // What a library keeps is kept when another one changes.
+    // The variables of a library survive a change of another one.
     load(&mut client, "b", &[("h", 30)]);
     assert_eq!(client.run("FCALL G 0"), Value::Int(22));
-    // A function moves from one to the other.
+    // A function moves from one library to another.
     load(&mut client, "a", &[("g", 40)]);
     load(&mut client, "b", &[("f", 50)]);
     assert_eq!(client.run("FCALL f 0"), Value::Int(51));
@@ -577,7 +578,7 @@ fn scripts_do_not_wait_for_streams() {
     );
 }
 
-/// Compiling held the clients of an IO thread, for seconds.
+/// Compilation used to block the clients of an IO thread for seconds.
 #[test]
 fn texts_that_take_long_are_compiled_on_a_worker() {
     let mut client = Client::new();
@@ -606,7 +607,7 @@ fn texts_that_take_long_are_compiled_on_a_worker() {
     );
 }
 
-/// Each thread's interpreter had 256 MB, whatever the budget was.
+/// Each thread's interpreter used to have 256 MB, whatever the budget was.
 #[test]
 fn all_interpreters_together_have_half_of_the_budget() {
     let client = Client::with(|storage| storage.memory_budget = 256 << 20);

@@ -4,7 +4,7 @@ use crate::state::clients::ClientFlags;
 use crate::storage::StorageConfig;
 use std::sync::atomic::Ordering;
 
-/// Two clients of one server, each with a thread's executor of its own.
+/// Two clients of one server, each with an executor of its own.
 fn pair() -> (Client, Client) {
     let a = Client::new();
     let b = a.another();
@@ -30,8 +30,8 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// Runs lines on one client, those with an `@` on the other; each comes with
-/// its reply as [`text`] shows it, or `-` and the beginning of an error.
+/// Runs lines on one client, those with an `@` on the other. Each comes with its reply as
+/// [`text`] shows it, or `-` and the beginning of an error.
 fn play(script: &[(&str, &str)]) {
     let (mut a, mut b) = pair();
     for (line, expected) in script {
@@ -179,7 +179,7 @@ fn discard_and_reset_forget() {
     ]);
 }
 
-/// What happens to watched keys: setup, the change, whether EXEC still runs.
+/// Watched keys: the setup, the change by another client, whether EXEC still runs.
 #[test]
 fn watched_keys() {
     let cases: &[(&[&str], &str, bool)] = &[
@@ -270,7 +270,7 @@ fn time_that_passes_is_a_change() {
     client.advance_ms(10);
     client.run("MULTI");
     assert_eq!(text(&client.run("EXEC")), "nil");
-    // It is over already: nothing changes when somebody deletes it.
+    // The key had expired before WATCH, so its deletion is no change.
     client.run("WATCH a");
     assert_eq!(text(&client.run("APPEND b x")), "1");
     let mut other = client.another();
@@ -316,7 +316,7 @@ fn what_waits_for_exec_is_counted() {
     client.args(&[b"SET", b"k", &[b'x'; 10_000]]);
     let (_, session) = client.parts();
     assert!(before > 0 && session.waiting_bytes() > before + 10_000);
-    // What will fail anyway takes no more memory.
+    // After an error EXEC will fail, so further commands take no memory.
     client.run("nope");
     let (_, session) = client.parts();
     let before = session.waiting_bytes();

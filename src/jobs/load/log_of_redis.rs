@@ -1,6 +1,7 @@
-//! The commands of an append-only file, run as a replica runs its master's: keys do not
-//! expire meanwhile, a transaction is run as a whole. Nothing of it is in the binlog.
+//! Runs the commands of an append-only file, as a replica runs those of its master: keys do not
+//! expire meanwhile, and a transaction is one unit. Nothing of it is written to the binlog.
 
+use crate::encoding::binlog::Position;
 use crate::exec::{ApplyError, Executor};
 use crate::resp::{Input, Limits, Parser, Progress};
 use crate::state::clients::ClientFlags;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 256 << 10;
-/// Bytes that a transaction may have: it is kept until its EXEC is read.
+/// Most bytes of a transaction: it is buffered until its EXEC is read.
 const MAX_TRANSACTION: usize = 1 << 30;
 
 const LIMITS: Limits = Limits {
@@ -21,18 +22,18 @@ const LIMITS: Limits = Limits {
     authenticated: true,
 };
 
-/// Why a file of commands is not loaded.
+/// Why an append-only file is not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{0}")]
     Io(io::Error),
-    /// It holds something else than commands.
+    /// The file contains something other than commands.
     #[error(
         "this is no command of an append-only file; redis-check-aof --fix, on a copy, cuts the file there"
     )]
     Malformed,
-    /// It ends within a command or a transaction that has this many bytes.
+    /// The file ends within a command or transaction; the bytes of that which are there.
     #[error("the file ends within a command or transaction, of which {0} bytes are there")]
     Truncated(usize),
     /// A transaction is too long.
@@ -44,17 +45,17 @@ pub enum LogError {
     /// A command cannot be run here.
     #[error("the command {command} is one that this server {why}")]
     NotHere {
-        /// The command.
+        /// The command's name.
         command: String,
-        /// What this server does about it.
+        /// The reason, as the end of a sentence about this server.
         why: &'static str,
     },
     /// A command fails here.
     #[error("{command} failed: {error}")]
     Failed {
-        /// The command.
+        /// The command's name.
         command: String,
-        /// What it said.
+        /// The error reply.
         error: String,
     },
     /// The database fails.
@@ -81,16 +82,16 @@ pub struct Commands {
     session: Session,
     input: Input,
     parser: Parser,
-    /// Where the first byte that waits stands in the file.
+    /// The offset in the file of the first unprocessed byte.
     at: u64,
-    /// Bytes of them that belong to a transaction whose EXEC has not come.
+    /// Bytes from there on that belong to a transaction whose EXEC has not been read.
     begun: usize,
     in_transaction: bool,
     count: u64,
 }
 
 impl Commands {
-    /// Those from byte `at` of a file on.
+    /// Commands from offset `at` of a file on.
     pub fn new(server: &Arc<Server>, following: Following, at: u64) -> Commands {
         let mut executor = Executor::new(server.clone());
         executor.receive_rows(following);
@@ -116,17 +117,17 @@ impl Commands {
         }
     }
 
-    /// Where the next command stands in the file.
+    /// The offset of the next command in the file.
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// How many commands were run.
+    /// How many commands have run.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Reads once and runs what is whole; says whether there may be more.
+    /// Reads once and runs the complete commands. Returns whether there may be more.
     pub fn run_some(&mut self, source: &mut impl Read) -> Result<bool, LogError> {
         let read = self.input.read_from(source, READ_BYTES);
         if read.map_err(LogError::Io)? == 0 {
@@ -144,7 +145,7 @@ impl Commands {
         Ok(true)
     }
 
-    /// The file has ended.
+    /// Called at the end of the file.
     pub fn end(&self) -> Result<(), LogError> {
         match self.input.waiting().len() {
             0 => Ok(()),
@@ -185,7 +186,7 @@ impl Commands {
                     let whole = input.get(*used..*used + self.begun).unwrap_or_default();
                     self.run_transaction(whole)?;
                 }
-                // A remark has no words.
+                // An annotation has no words.
                 (false, ..) if args.is_empty() => {}
                 (false, ..) => self.apply(&[&args])?,
             }
@@ -197,8 +198,8 @@ impl Commands {
         }
     }
 
-    /// The words of the first command in `rest` and how many bytes it takes, if it is
-    /// whole; no words for a remark.
+    /// The words of the first command in `rest` and its length in bytes, if it is complete. An
+    /// annotation has no words.
     fn next_command<'r>(&mut self, rest: &'r [u8]) -> Result<Option<(Words<'r>, usize)>, LogError> {
         match rest.first() {
             None => return Ok(None),
@@ -241,8 +242,10 @@ impl Commands {
     }
 
     fn apply(&mut self, commands: &[&[&[u8]]]) -> Result<(), LogError> {
-        // No stream to go on with, so no place in it.
-        let applied = self.executor.apply_commands(&mut self.session, commands, 0);
+        // There is no replication stream, so no offset in one.
+        let applied = self
+            .executor
+            .apply_commands(&mut self.session, commands, Position::NONE);
         self.count += commands.len() as u64;
         Ok(applied?)
     }

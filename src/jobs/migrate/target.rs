@@ -1,4 +1,4 @@
-//! A connection to the server that keys are moved to.
+//! A connection to the target server of MIGRATE.
 
 use crate::resp::encode::{argument_head, command_head};
 use crate::state::migrations::{Credentials, Migration};
@@ -9,14 +9,14 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a step that waits looks whether the server stops.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Bytes that are sent in one step.
+/// How often a blocked step checks whether the server stops.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+/// Bytes per write.
 const STEP_BYTES: usize = 64 << 10;
-/// Longest line that is taken as an answer.
+/// Longest line that is accepted as a reply.
 const MAX_LINE: usize = 64 << 10;
 
-/// Which connections can be used for the same.
+/// The key of the connection cache.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
     host: String,
@@ -25,7 +25,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Where a migration goes.
+    /// The target of a migration.
     pub fn of(migration: &Migration) -> Address {
         Address {
             host: migration.host.clone(),
@@ -35,43 +35,43 @@ impl Address {
     }
 }
 
-/// In which step a conversation broke.
+/// The step in which an exchange failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// There was none yet.
+    /// Connecting.
     Connecting,
-    /// A request was being sent.
+    /// Sending a request.
     Writing,
-    /// An answer was due.
+    /// Waiting for a reply.
     Reading,
 }
 
-/// Why a conversation broke.
+/// Why an exchange failed.
 #[derive(Debug)]
 pub struct Broken {
-    /// When.
+    /// The step that failed.
     pub step: Step,
-    /// What happened.
+    /// The error of the system.
     pub error: io::Error,
 }
 
 impl Broken {
-    /// Whether the time was over.
+    /// Whether the step timed out.
     pub fn is_timeout(&self) -> bool {
         self.error.kind() == ErrorKind::TimedOut
     }
 }
 
-/// A connection to the server that keys are moved to.
+/// A connection to the target server.
 #[derive(Debug)]
 pub struct Target {
     stream: TcpStream,
     timeout: Duration,
-    /// What was read and belongs to later answers.
+    /// Bytes of later replies that were read already.
     read: Vec<u8>,
-    /// The DB that was selected last, if that is known.
+    /// The DB that is selected on the target, if known.
     pub db: Option<i64>,
-    /// When it was used last.
+    /// When the connection was last used.
     pub used: Instant,
 }
 
@@ -107,8 +107,8 @@ impl Target {
     fn over(stream: TcpStream, timeout: Duration) -> io::Result<Target> {
         stream.set_nodelay(true)?;
         SockRef::from(&stream).set_keepalive(true)?;
-        stream.set_read_timeout(Some(LOOK_EVERY))?;
-        stream.set_write_timeout(Some(LOOK_EVERY))?;
+        stream.set_read_timeout(Some(CHECK_EVERY))?;
+        stream.set_write_timeout(Some(CHECK_EVERY))?;
         Ok(Target {
             stream,
             timeout,
@@ -118,7 +118,7 @@ impl Target {
         })
     }
 
-    /// The timeout of the migration that uses the connection now.
+    /// Sets the timeout of the next steps.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
@@ -129,7 +129,7 @@ impl Target {
         command_head(&mut head, args.len());
         for arg in args {
             argument_head(&mut head, arg.len());
-            // A large value is not copied once more.
+            // A large value is sent without a copy.
             if arg.len() > STEP_BYTES {
                 self.write(&head, stop)?;
                 self.write(arg, stop)?;
@@ -162,26 +162,26 @@ impl Target {
         Ok(())
     }
 
-    /// The next answer, which is one line, without its end.
+    /// Reads the next reply, which is one line, and returns it without its line end.
     pub fn answer(&mut self, stop: &AtomicBool) -> Result<Vec<u8>, Broken> {
         let broken = |error| Broken {
             step: Step::Reading,
             error,
         };
         let deadline = Instant::now() + self.timeout;
-        let mut looked_at = 0;
+        let mut searched = 0;
         loop {
-            let rest = self.read.get(looked_at..).unwrap_or_default();
+            let rest = self.read.get(searched..).unwrap_or_default();
             if let Some(at) = memchr::memchr(b'\n', rest) {
-                let mut line: Vec<u8> = self.read.drain(..=looked_at + at).collect();
+                let mut line: Vec<u8> = self.read.drain(..=searched + at).collect();
                 line.pop();
                 if line.last() == Some(&b'\r') {
                     line.pop();
                 }
                 return Ok(line);
             }
-            looked_at = self.read.len();
-            if looked_at > MAX_LINE {
+            searched = self.read.len();
+            if searched > MAX_LINE {
                 return Err(broken(ErrorKind::InvalidData.into()));
             }
             let mut buffer = [0; 4096];
@@ -197,7 +197,7 @@ impl Target {
     }
 }
 
-/// What a read or a write means: nothing yet, so many bytes, or the end.
+/// The result of a read or write: `None` means to try again, 0 bytes is the end of the stream.
 fn settle(
     done: io::Result<usize>,
     deadline: Instant,

@@ -1,8 +1,8 @@
-//! Streams as commands: RESTORE of all, up to a size. Larger ones, and those for
-//! targets before Redis 7, become XADD for each entry, XSETID for what is known of
-//! the stream, XGROUP for groups and consumers, XCLAIM for what they have not
-//! acknowledged. A pending entry that a large stream itself has no more is left
-//! out there: only a payload can hold one (before Redis 7 XCLAIM makes it).
+//! Streams as commands. A small stream becomes one RESTORE. A larger one, or one for a
+//! target before Redis 7, becomes XADD for each entry, XSETID for its state, XGROUP for
+//! groups and consumers, XCLAIM for pending entries. A pending entry whose stream entry
+//! was deleted is left out of a large stream: only a payload can hold one (before Redis
+//! 7, XCLAIM creates it).
 
 use super::Maker;
 use crate::encoding::packed;
@@ -13,7 +13,7 @@ use crate::rdb::{StreamPart, StreamState, payload};
 
 /// Ids in one command at the most.
 const MAX_IDS: usize = 256;
-/// Bytes of a stream that becomes one RESTORE, but for its last part.
+/// Largest stream in bytes that becomes one RESTORE, not counting its last part.
 const MAX_PAYLOAD: usize = 1 << 20;
 
 /// A stream that may still become one RESTORE.
@@ -25,12 +25,13 @@ struct Small {
     nodes: u64,
     /// The value, without its head.
     body: Vec<u8>,
-    /// Bytes of the entries, of which the writer holds some back.
+    /// Bytes of the entries so far; the writer has not yet written all of them to
+    /// `body`.
     bytes: usize,
 }
 
 impl Small {
-    /// Adds the next part; says whether the stream is still small.
+    /// Adds the next part; returns whether the stream is still small.
     fn part(&mut self, part: StreamPart<'_>) -> bool {
         if let StreamPart::Entry { fields, .. } = part {
             self.nodes += u64::from(self.filling.begins_node(fields.len()));
@@ -50,19 +51,19 @@ impl Small {
     }
 }
 
-/// Makes the stream under construction.
+/// Turns the parts of a stream into commands.
 #[derive(Default)]
 pub struct StreamMaker {
-    /// Whether a part of it has come.
+    /// Whether a part has been added.
     begun: bool,
     small: Option<Small>,
-    /// The commands that make it, and how many they are, while it is small.
+    /// The equivalent commands and their number, held back while the stream is small.
     held: (Vec<u8>, usize),
     group: Vec<u8>,
     consumer: Vec<u8>,
-    /// What is known of the group's pending entries, in the order of their ids.
+    /// Delivery time and count of the group's pending entries, ordered by id.
     pending: Vec<(StreamId, i64, u64)>,
-    /// Entries of the consumer with the same time and number of deliveries.
+    /// Pending entries of the consumer with the same time and count of deliveries.
     claimed: Vec<StreamId>,
     known: (i64, u64),
 }
@@ -166,7 +167,7 @@ impl StreamMaker {
 
 fn set_state(maker: &mut Maker, key: &[u8], state: &StreamState) {
     if state.length == 0 {
-        // An entry that is trimmed at once leaves an empty stream.
+        // An entry that is trimmed at once leaves an empty stream behind.
         let id = state.last.max(StreamId { ms: 0, seq: 1 }).to_string();
         maker.command(&[b"XADD", key, b"MAXLEN", b"0", id.as_bytes(), b"x", b"y"]);
     }
@@ -185,6 +186,7 @@ fn set_state(maker: &mut Maker, key: &[u8], state: &StreamState) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use crate::migrate::elements::{Abilities, FieldRule};
     use crate::rdb::decode::read_value;
     use crate::rdb::reader::Reader;
@@ -197,15 +199,15 @@ mod tests {
         StreamId { ms, seq: 0 }
     }
 
-    /// The commands that make a stream of so many entries, one of whose pending
-    /// entries it has no more.
+    /// The commands that create a stream of `entries` entries, with one pending entry
+    /// whose stream entry was deleted.
     fn commands(entries: u64, value_len: usize, stream_counters: bool) -> Vec<Vec<Vec<u8>>> {
         let mut maker = Maker::new(Abilities {
             set_pxat: true,
             stream_counters,
             field_times: false,
         });
-        maker.begin(KEY, 0, false, FieldRule::default());
+        maker.begin(KEY, UnixMs::NONE, false, FieldRule::default());
         let mut fields = Vec::new();
         packed::put_bytes(&mut fields, b"field");
         packed::put_bytes(&mut fields, &vec![b'v'; value_len]);
@@ -262,7 +264,7 @@ mod tests {
         found
     }
 
-    /// Pending entries that the stream has no more were lost on the way.
+    /// Pending entries whose stream entries were deleted used to be lost.
     #[test]
     fn a_small_stream_is_restored_with_all_that_is_pending() {
         let commands = commands(300, 20, true);

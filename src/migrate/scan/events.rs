@@ -1,9 +1,8 @@
-//! What changes at the source, as its keyspace events say: which keys, not how.
+//! Changed keys of the source, from its keyspace events.
 //!
-//! A thread hears the events and keeps the names of the keys, each once, until
-//! somebody takes them. Events that come while the connection is broken are lost,
-//! and so are those that there is no room for: then all keys must be looked at
-//! again.
+//! A thread receives the events and collects the names of changed keys, each once, until
+//! they are taken. Events during a broken connection are lost, and so are names beyond
+//! [`MAX_BYTES`]: then all keys must be read again.
 
 use super::super::conn::{Conn, silent};
 use super::super::error::{Error, Result};
@@ -19,30 +18,30 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A DB of the source and a key there.
+/// A DB of the source and a key in it.
 pub type Place = (u64, Vec<u8>);
 
-/// Bytes of names that wait at the most.
+/// Most bytes of names that are collected.
 const MAX_BYTES: usize = 64 << 20;
-/// What a name takes besides its own bytes, about.
+/// Approximate overhead of a name in bytes.
 const NAME_BYTES: usize = 64;
-/// How often the source is asked whether it is there.
+/// How often a PING is sent.
 const PING_EVERY: Duration = Duration::from_secs(10);
-/// How long it may be silent.
+/// How long the source may be silent.
 const SILENCE: Duration = Duration::from_secs(60);
-/// The classes of events that tell of changes (`notify-keyspace-events`).
+/// The classes of `notify-keyspace-events` that report changes.
 const CLASSES: &str = "g$lshzxet";
 
-/// Which events a source gives.
+/// Which events a source sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Given {
-    /// None that help.
+    /// None that report changes.
     Nothing,
-    /// It does not say which.
+    /// Unknown: the source refuses CONFIG GET.
     Unknown,
-    /// By channels of events or of keys, but for these classes.
+    /// Events on channels by event or by key, without these classes.
     Classes {
-        /// What to subscribe to.
+        /// The pattern to subscribe to.
         pattern: &'static str,
         /// Classes that are missing.
         missing: String,
@@ -53,7 +52,7 @@ const BY_EVENT: &str = "__keyevent@*__:*";
 const BY_KEY: &str = "__keyspace@*__:*";
 
 impl Given {
-    /// What a source says of itself.
+    /// Asks the source for its `notify-keyspace-events`.
     pub fn ask(source: &mut Conn) -> Result<Given> {
         let answer = source.ask_maybe(&["CONFIG", "GET", "notify-keyspace-events"])?;
         let answer = answer.as_ref().and_then(Value::as_slice);
@@ -90,13 +89,13 @@ impl Given {
 struct State {
     changed: BTreeSet<Place>,
     bytes: usize,
-    /// Names there was no room for.
+    /// Whether names were dropped for lack of room.
     is_lost: bool,
-    /// How often somebody wanted to know that all was heard until then, and for
-    /// how many of them it is known.
+    /// Number of calls of [`Events::settle`], and for how many of them the PING was
+    /// answered.
     asked: u64,
     settled: u64,
-    /// Why there is no more to come.
+    /// Why the thread ended.
     error: Option<Error>,
     is_over: bool,
 }
@@ -114,7 +113,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Subscribes; whatever changes from now on is heard of.
+    /// Subscribes. Every change from now on is reported.
     pub fn subscribe(
         source: &Endpoint,
         given: &Given,
@@ -126,17 +125,17 @@ impl Events {
             conn.ask(&["PSUBSCRIBE", pattern])?;
         }
         let shared = Arc::<Shared>::default();
-        let mut ear = Ear {
+        let mut subscription = Subscription {
             conn,
             mapping: mapping.clone(),
             shared: shared.clone(),
         };
         let thread = std::thread::Builder::new().name("events".into());
         let thread = thread.spawn(move || {
-            let error = ear.listen().err();
-            let mut state = ear.shared.state.lock();
+            let error = subscription.listen().err();
+            let mut state = subscription.shared.state.lock();
             (state.is_over, state.error) = (true, error);
-            ear.shared.changed.notify_all();
+            subscription.shared.changed.notify_all();
         });
         Ok(Events {
             shared,
@@ -145,7 +144,7 @@ impl Events {
     }
 
     /// # Errors
-    /// Why nothing more is heard.
+    /// The subscription has ended.
     pub fn check(&self) -> Result<()> {
         let mut state = self.shared.state.lock();
         match state.is_over {
@@ -154,22 +153,22 @@ impl Events {
         }
     }
 
-    /// Whether more is heard.
-    pub fn goes_on(&self) -> bool {
+    /// Whether the thread still receives events.
+    pub fn is_running(&self) -> bool {
         !self.shared.state.lock().is_over
     }
 
-    /// Whether there was no room for some names since this was asked last.
+    /// Whether names were dropped since the last call.
     pub fn has_lost(&self) -> bool {
         std::mem::take(&mut self.shared.state.lock().is_lost)
     }
 
-    /// Keys that have changed.
+    /// Number of changed keys.
     pub fn waiting(&self) -> usize {
         self.shared.state.lock().changed.len()
     }
 
-    /// Takes some of them.
+    /// Takes up to `at_most` of them.
     pub fn take(&self, at_most: usize) -> Vec<Place> {
         let mut state = self.shared.state.lock();
         let mut taken = Vec::new();
@@ -182,7 +181,7 @@ impl Events {
         taken
     }
 
-    /// Waits a moment for a change.
+    /// Waits briefly for a change.
     pub fn wait(&self) {
         let mut state = self.shared.state.lock();
         if state.changed.is_empty() && !state.is_over {
@@ -190,7 +189,8 @@ impl Events {
         }
     }
 
-    /// Waits until all is heard that the source has told until now.
+    /// Waits until all events that the source has sent are received: the answer to a
+    /// PING comes after them.
     pub fn settle(&self, stop: &Stop) -> Result<()> {
         let mut state = self.shared.state.lock();
         state.asked += 1;
@@ -210,22 +210,22 @@ impl Drop for Events {
     fn drop(&mut self) {
         self.shared.state.lock().is_over = true;
         if let Some(thread) = self.thread.take() {
-            // Why it failed does not matter any more.
+            // Its error does not matter any more.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread works with.
-struct Ear {
+/// The state of the thread.
+struct Subscription {
     conn: Conn,
     mapping: Mapping,
     shared: Arc<Shared>,
 }
 
-impl Ear {
+impl Subscription {
     fn listen(&mut self) -> Result<()> {
-        let (mut heard, mut pinged, mut asked) = (Instant::now(), Instant::now(), 0);
+        let (mut received_at, mut pinged, mut asked) = (Instant::now(), Instant::now(), 0);
         loop {
             let wanted = {
                 let state = self.shared.state.lock();
@@ -242,10 +242,12 @@ impl Ear {
             }
             match self.conn.message()? {
                 Some(message) => {
-                    heard = Instant::now();
+                    received_at = Instant::now();
                     self.take(&message)?;
                 }
-                None if heard.elapsed() >= SILENCE => return Err(Error::Source(silent(SILENCE))),
+                None if received_at.elapsed() >= SILENCE => {
+                    return Err(Error::Source(silent(SILENCE)));
+                }
                 None => {}
             }
         }
@@ -291,7 +293,7 @@ impl Ear {
     }
 }
 
-/// The key that an event is about.
+/// The DB and key of an event; `None` for other messages.
 fn place<'m>(channel: &'m [u8], payload: &'m [u8]) -> Option<(u64, &'m [u8])> {
     let (rest, is_by_event) = match channel.strip_prefix(b"__keyevent@") {
         Some(rest) => (rest, true),
@@ -301,7 +303,7 @@ fn place<'m>(channel: &'m [u8], payload: &'m [u8]) -> Option<(u64, &'m [u8])> {
     let (db, name) = (rest.get(..end)?, rest.get(end + 3..)?);
     let db = num::parse_u64(db)?;
     match is_by_event {
-        // A key that somebody looked for in vain.
+        // A read of a missing key.
         true if name == b"keymiss" => None,
         true => Some((db, payload)),
         false if payload == b"keymiss" => None,

@@ -1,4 +1,4 @@
-//! Values from the source to the target's connections.
+//! Writes values of the source to the target's connections.
 
 use super::super::Stop;
 use super::super::copy::{MAX_STRING, field_times_refused};
@@ -9,6 +9,7 @@ use super::super::rewrite::Rewriter;
 use super::super::stats::Stats;
 use super::super::values::{Part, Shape, Values, Way};
 use crate::base::hash::crc64;
+use crate::base::time::UnixMs;
 use crate::rdb::decode::{kind_of, read_value};
 use crate::rdb::reader::Reader;
 use crate::rdb::{self, Element, kind, payload};
@@ -23,18 +24,18 @@ pub struct Writer<'w> {
     lanes: &'w mut [Lane],
     /// The DB at the target.
     to: Option<u64>,
-    /// Keys whose values were not there any more, or others, when they were read.
+    /// Keys whose values were gone or had changed type when they were read.
     pub changed: Vec<Vec<u8>>,
-    /// The connection that got a part of the value that is read.
+    /// The lane that has received the beginning of the current value.
     begun: Option<usize>,
-    /// The bytes of a string that have come.
+    /// The bytes of a string received so far.
     text: Option<Vec<u8>>,
-    /// Payloads that are not understood here: those are read otherwise.
+    /// Payloads of unknown types or versions; these values are read with commands.
     unread: Vec<usize>,
 }
 
 impl<'w> Writer<'w> {
-    /// That of a DB of the source.
+    /// A writer for a DB of the source.
     pub fn new(
         rewriter: &'w Rewriter,
         stop: &'w Stop,
@@ -55,8 +56,8 @@ impl<'w> Writer<'w> {
         }
     }
 
-    /// Copies what the source's DB has of these keys, and removes those that it
-    /// does not have; returns how many it has.
+    /// Copies the keys that the source's DB has, and deletes the others from the target;
+    /// returns how many exist.
     pub fn copy(&mut self, source: &mut Values, keys: &[Vec<u8>]) -> Result<u64> {
         let mapping = &self.rewriter.mapping;
         let mut copied: Vec<&[u8]> = Vec::with_capacity(keys.len());
@@ -95,7 +96,7 @@ impl<'w> Writer<'w> {
     }
 
     fn read(&mut self, source: &mut Values, keys: &[(&[u8], &Shape)], way: Way) -> Result<()> {
-        // A type of a module, say: no command reads it.
+        // No command reads the values of a module's type.
         let numbered = keys.iter().copied().enumerate();
         let (known, others): (Vec<_>, Vec<_>) = numbered.partition(|(_, (_, shape))| {
             let known = ["string", "list", "set", "zset", "hash", "stream"];
@@ -109,7 +110,7 @@ impl<'w> Writer<'w> {
         let asked: Vec<(&[u8], &Shape)> = known.iter().map(|(_, asked)| *asked).collect();
         source.read(&asked, way, |at, part| match known.get(at) {
             Some((at, (key, shape))) => {
-                // A value that is begun is also ended.
+                // A value that was begun must be completed.
                 self.stop.check_now()?;
                 self.part(*at, key, shape, part)
             }
@@ -117,8 +118,8 @@ impl<'w> Writer<'w> {
         })
     }
 
-    /// The connection of a key and its name: always the same one, so that what is
-    /// done to a key is done in order.
+    /// The lane and the target's name of a key. A key always has the same lane, so its
+    /// commands run in order.
     fn lane(&mut self, key: &[u8]) -> Result<Option<(usize, &mut Lane, Vec<u8>)>> {
         let (Some(name), Some(to)) = (self.rewriter.mapping.key(key), self.to) else {
             return Ok(None);
@@ -132,7 +133,7 @@ impl<'w> Writer<'w> {
         Ok(Some((at, lane, name)))
     }
 
-    /// Removes a key from the target.
+    /// Deletes a key from the target.
     pub fn remove(&mut self, key: &[u8]) -> Result<()> {
         match self.lane(key)? {
             Some((_, lane, name)) => {
@@ -176,7 +177,7 @@ impl<'w> Writer<'w> {
         {
             let rule = FieldRule {
                 over_ms: clock::unix_ms(),
-                not_before_ms: 0,
+                not_before_ms: UnixMs::NONE,
             };
             lane.maker.begin(&name, shape.expire_ms, true, rule);
             self.begun = Some(at);
@@ -191,7 +192,7 @@ impl<'w> Writer<'w> {
         lane.flush_long()
     }
 
-    /// Ends the value that is read.
+    /// Ends the current value.
     fn end(&mut self) -> Result<()> {
         let begun = self.begun.take();
         let Some(lane) = begun.and_then(|at| self.lanes.get_mut(at)) else {
@@ -202,8 +203,8 @@ impl<'w> Writer<'w> {
         lane.flush_full()
     }
 
-    /// Gives a payload to the target; false if it is not understood here, and so
-    /// not there.
+    /// Sends a payload to the target; false if its type is unknown here, and so possibly
+    /// at the target.
     fn payload(&mut self, key: &[u8], shape: &Shape, bytes: &[u8]) -> Result<bool> {
         let Ok(opened) = payload::open(bytes) else {
             return Ok(false);
@@ -211,8 +212,8 @@ impl<'w> Writer<'w> {
         if kind_of(opened.kind).is_err() {
             return Ok(false);
         }
-        // A value whose fields have times: element by element, so that they are
-        // counted or carried over.
+        // Hashes with field expiry are copied field by field, so that the expiry is
+        // counted or converted.
         if (kind::HASH_METADATA_PRE_GA..=kind::HASH_LISTPACK_EX).contains(&opened.kind) {
             let mut reader = Reader::new(opened.value, MAX_STRING);
             let read = read_value(&mut reader, opened.kind, opened.dialect, |element| {
@@ -231,7 +232,7 @@ impl<'w> Writer<'w> {
             return Ok(true);
         };
         let mut digits = itoa::Buffer::new();
-        let at_ms = digits.format(shape.expire_ms).as_bytes();
+        let at_ms = digits.format(shape.expire_ms.0).as_bytes();
         lane.maker
             .command(&[b"RESTORE", &name, at_ms, bytes, b"REPLACE", b"ABSTTL"]);
         lane.flush_full()?;
@@ -239,7 +240,7 @@ impl<'w> Writer<'w> {
     }
 }
 
-/// What ends the reading of a payload.
+/// What ended the reading of a payload.
 enum Ended {
     Rdb(rdb::Error),
     Error(Error),

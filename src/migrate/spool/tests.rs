@@ -13,8 +13,8 @@ fn held() -> Held {
     }
 }
 
-/// A source that answers one PSYNC after the other with these bytes, a few at
-/// a time, and then waits until nobody listens.
+/// A source that answers each PSYNC with the next of these byte strings, a few bytes at
+/// a time, and then waits until the other end disconnects.
 fn source(answers: Vec<Vec<u8>>) -> Endpoint {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -28,7 +28,7 @@ fn source(answers: Vec<Vec<u8>>) -> Endpoint {
                 socket.write_all(piece).expect("a reader");
                 pace();
             }
-            // It goes when the other end does.
+            // Waits for the other end to disconnect.
             let _ = socket.read_to_end(&mut Vec::new());
         }
     });
@@ -75,7 +75,7 @@ fn a_data_set_ends_at_its_mark_and_the_stream_goes_on() {
     let dir = tempfile::tempdir().expect("a folder");
     let spool = Spool::beside(&dir.path().join("file"));
     let id = "a".repeat(40);
-    // What looks like the mark at first is none.
+    // Contains two incomplete end marks.
     let rdb = format!("REDIS{}x{}x", &MARK[..39], &MARK[1..]);
     let first = format!("+FULLRESYNC {id} 100\r\n$EOF:{MARK}\r\n{rdb}{MARK}one two ");
     let again = "+CONTINUE\r\nthree".to_owned();
@@ -93,7 +93,7 @@ fn a_data_set_ends_at_its_mark_and_the_stream_goes_on() {
     receiver.check_rdb(rdb.len() as u64).expect("its length");
     assert!(receiver.check_rdb(3).is_err());
 
-    // Another process goes on with what the first one left.
+    // Another process continues with the files.
     let following = Progress {
         owned: true,
         stage: Stage::Following(Position {
@@ -108,7 +108,7 @@ fn a_data_set_ends_at_its_mark_and_the_stream_goes_on() {
     let receiver = Receiver::resume(&spool, &link, held).expect("a receiver");
     let mut feed = receiver.feed(start.next + 4).expect("a file");
     read_stream(&mut feed, b"two three");
-    // All is read: the files have gone.
+    // Everything was read: the files are removed.
     while feed.live.is_none() {
         feed.fill().expect("the source");
     }

@@ -1,7 +1,7 @@
-//! What a connection sends: replies of ticks, messages that nobody asked for by a request,
-//! and what of them the peer has not taken yet.
+//! The output of a connection: replies of ticks, messages, and what the peer has not read yet.
 
 use super::{Connection, KEEP_BUFFER};
+use crate::base::time::UnixMs;
 use crate::net::backlog::CHUNK_BYTES;
 use crate::state::client_memory::ClientMemory;
 use crate::state::clients::ClientFlags;
@@ -13,24 +13,24 @@ use crate::state::tracking;
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 
-/// Invalidations longer than this are told again as one of everything.
-const MAX_TOLD_EARLY: usize = 64 << 10;
+/// Longer lists of invalidations are replaced by one of all keys.
+const MAX_REPEATED: usize = 64 << 10;
 
 impl Connection {
-    /// The tick is committed, but has to wait for the disk. Says whether this connection
-    /// does, too: then it hears of nothing and runs nothing until it is released.
+    /// Called when the tick is committed but waits for the disk. Returns whether this
+    /// connection does as well: then it sends nothing and runs nothing until it is released.
     pub fn park(&mut self, memory: &ClientMemory) -> bool {
         self.parked = self.must_wait;
         self.show_output(memory);
         self.parked
     }
 
-    /// Bytes of replies not yet sent.
+    /// Bytes that are not sent yet.
     pub fn unsent(&self) -> usize {
         self.backlog.len() + self.reply.len() - self.sent
     }
 
-    /// The tick was committed: its replies may go out.
+    /// Called when the tick is durable: its replies may be sent.
     pub fn release(&mut self) {
         self.tick_start = self.reply.len();
         self.tick_replies = 0;
@@ -39,13 +39,12 @@ impl Connection {
         self.parked = false;
     }
 
-    /// The tick could not be committed: each of its replies becomes this error.
-    /// What its commands changed of the session (SELECT, HELLO …) stands, so with such
-    /// a command the connection ends rather than go on in a state that its client does
-    /// not know.
+    /// Called when the tick could not be committed: an error replaces each of its replies.
+    /// Changes of the session (SELECT, HELLO …) stand, so after such a command the connection
+    /// is closed: its client would not know the state of the session.
     pub fn fail(&mut self, text: &str) {
         if self.tick_replies == 0 {
-            // It is here for what others sent to it.
+            // It is in the list only because of messages of other clients.
             return self.release();
         }
         self.ended |= self.changes_session;
@@ -56,17 +55,17 @@ impl Connection {
         self.release();
     }
 
-    /// Appends what is no reply to a request (messages, invalidations, MONITOR). It
-    /// may be sent when the replies before it may.
+    /// Appends a message that is not a reply (messages, invalidations, MONITOR lines). It may
+    /// be sent when the replies before it may.
     ///
-    /// While a worker has a request of the client, an invalidation may overtake the
-    /// reply with the very value that is stale: the keys are free before the reply
-    /// is here. So it is told once more after that.
+    /// While a worker runs a request of the client, an invalidation may overtake the reply that
+    /// contains the stale value, since the worker's locks are released before the reply
+    /// arrives. So the invalidation is repeated after that reply.
     pub fn push(&mut self, delivery: &Delivery) {
         if delivery.form == Form::Push && self.session.waits_for_answer() {
-            delivery.write(self.session.resp3, &mut self.told_early);
-            if self.told_early.len() > MAX_TOLD_EARLY {
-                self.told_early = tracking::everything();
+            delivery.write(self.session.resp3, &mut self.repeated_pushes);
+            if self.repeated_pushes.len() > MAX_REPEATED {
+                self.repeated_pushes = tracking::everything();
             }
         }
         let free = self.tick_start == self.reply.len();
@@ -76,10 +75,10 @@ impl Connection {
         }
     }
 
-    /// Whether more waits to be sent than `client-output-buffer-limit` allows.
-    /// Nobody paces what clients get that they did not ask for by a request, so
-    /// the limits of subscribers hold for them.
-    pub fn is_over_limit(&mut self, config: &Config, now_ms: u64) -> bool {
+    /// Whether the unsent bytes exceed `client-output-buffer-limit`. The limits of subscribers
+    /// also hold for MONITOR and tracking, whose output does not depend on the client's
+    /// requests.
+    pub fn is_over_limit(&mut self, config: &Config, now_ms: UnixMs) -> bool {
         let limits = &config.client_output_buffer_limit;
         let pushed = ClientFlags::PUBSUB | ClientFlags::MONITOR | ClientFlags::TRACKING;
         let limit = match self.session.info.flags().intersects(pushed) {
@@ -95,13 +94,13 @@ impl Connection {
             return false;
         }
         let since_ms = *self.long_since_ms.get_or_insert(now_ms);
-        now_ms.saturating_sub(since_ms) > limit.soft_s.saturating_mul(1000)
+        now_ms.since(since_ms) > limit.soft_s.saturating_mul(1000)
     }
 
-    /// Sends replies until all are gone or the socket takes no more; says how
-    /// many bytes went. Whoever calls this has seen to the commit first. A peer
-    /// that takes bytes is not idle.
-    pub fn send(&mut self, memory: &ClientMemory, now_ms: u64) -> io::Result<usize> {
+    /// Sends output until all is sent or the socket accepts no more. Returns the number of
+    /// bytes. The caller has made sure that the replies are durable. A peer that reads is not
+    /// idle.
+    pub fn send(&mut self, memory: &ClientMemory, now_ms: UnixMs) -> io::Result<usize> {
         let mut total = 0;
         loop {
             let waiting = match self.backlog.front() {
@@ -137,22 +136,22 @@ impl Connection {
         Ok(total)
     }
 
-    /// Tells others what memory its replies take.
+    /// Publishes the memory of the output in the client's statistics.
     pub(super) fn show_output(&mut self, memory: &ClientMemory) {
         let info = &self.session.info;
         info.output_bytes.store(self.unsent(), Ordering::Relaxed);
         let capacity = self.backlog.capacity() + self.reply.buf.capacity();
         info.output_capacity.store(capacity, Ordering::Relaxed);
         self.show_memory(memory);
-        // What was lent for a reply counts now.
+        // Memory lent for a reply is now counted as the client's.
         self.reply.give_back();
     }
 
-    /// Adds what it holds to what all clients do.
+    /// Updates the share of this client in the memory of all clients.
     pub fn show_memory(&self, memory: &ClientMemory) {
         let info = &self.session.info;
         let lent = self.loan.as_ref().map_or(0, Loan::input_bytes);
-        // What is lent for the bytes of a request counts already.
+        // The memory lent for the bytes of a request is counted as a loan.
         memory.set(&info.account, info.memory_bytes().saturating_sub(lent));
     }
 
@@ -175,9 +174,9 @@ impl Connection {
     }
 }
 
-/// Takes what is done off the front of a buffer if that pays: if it is `least`
-/// bytes and no fewer than the rest, which has to be moved. So no byte is moved
-/// more than once on average, however long the buffer and however small the steps.
+/// Removes the first `done` bytes of a buffer if that pays: if they are at least `least` bytes
+/// and no fewer than the rest, which has to be moved. On average no byte is moved more than
+/// once, however long the buffer and however small the steps.
 pub(super) fn cut_front(buf: &mut Vec<u8>, done: usize, least: usize) -> bool {
     let pays = done >= least && done >= buf.len() - done;
     if pays {
@@ -190,8 +189,8 @@ pub(super) fn cut_front(buf: &mut Vec<u8>, done: usize, least: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// A reply of half a gigabyte that went out in steps of a megabyte was moved
-    /// as a whole after each step, for ten seconds, while other clients waited.
+    /// A reply of half a gigabyte that was sent in steps of a megabyte used to be moved as a
+    /// whole after each step: other clients waited for ten seconds.
     #[test]
     fn taking_a_long_buffer_in_small_steps_moves_little() {
         let bytes = 8 << 20;
@@ -206,7 +205,7 @@ mod tests {
                     moved += left;
                     done = 0;
                 }
-                // What is done takes no more memory than what is not.
+                // The processed part takes no more memory than the rest.
                 assert!(done < (64 << 10) || done <= buf.len() - done, "{done}");
             }
             assert!(moved <= bytes, "{moved} bytes moved in steps of {step}");

@@ -1,37 +1,38 @@
-//! Memory for the requests of a connection and the replies to them, where clients have
-//! little left.
+//! Memory for requests and their replies when clients have little left.
 //!
-//! A long request is read and run only once the memory that it takes is lent to it
-//! ([`crate::state::eviction::Loan`]); until then its connection is not read. So the
-//! requests that are under way can end, however many clients send such ones.
+//! A long request is read and run only once its memory is lent to it
+//! ([`crate::state::eviction::Loan`]); until then its connection is not read. So requests that
+//! have begun can finish, however many clients send long ones.
 
 use super::{Connection, OUTPUT_FREE};
+use crate::base::time::UnixMs;
 use crate::commands::OUT_OF_MEMORY;
 use crate::exec::Executor;
 use crate::state::eviction::{Needs, Refusal, STALLED_MS};
 use crate::state::mailbox::Socket;
 use std::sync::atomic::Ordering;
 
-/// A client does not wait longer for memory.
-const IN_VAIN_MS: u64 = 60_000;
-/// Shorter requests are read and run without asking for memory.
+/// How long a client waits at most for memory.
+const MAX_ROOM_WAIT_MS: u64 = 60_000;
+/// Shorter requests are read and run without a loan.
 const LONG_REQUEST: usize = 1 << 20;
 
 impl Connection {
-    /// Whether replies to further requests could only be kept by closing some client.
+    /// Whether there is memory for replies to further requests only if a client is closed.
     pub(super) fn has_no_room(&self, executor: &Executor) -> bool {
         self.unsent() > OUTPUT_FREE && !executor.server().have_clients_room(executor.config())
     }
 
-    /// Whether the rest of a request may be read that has come in part: it is short, or
-    /// there is memory for it.
+    /// Whether the rest of an incomplete request may be read: it is short, or its memory is
+    /// lent.
     pub(super) fn may_read_on(&mut self, executor: &Executor) -> bool {
         let arrived = self.input.len() - self.run;
         let least = self.parser.announced().max(arrived);
         if least < LONG_REQUEST || arrived == 0 {
             return true;
         }
-        // All at once if that can be: of several that have a part each, none could end.
+        // If possible for the whole request at once: several requests with a part each could
+        // deadlock.
         let estimated = self.parser.estimated().max(least);
         let args = self.parser.expected_argc();
         let lent = match self.borrow_to_read(executor, estimated, args) {
@@ -52,8 +53,8 @@ impl Connection {
         }
     }
 
-    /// Has memory lent for a request of so many arguments that is read; returns how many
-    /// bytes of it may be.
+    /// Borrows memory for an incomplete request of `args` arguments. Returns how many bytes of
+    /// it may be read.
     fn borrow_to_read(
         &mut self,
         executor: &Executor,
@@ -70,7 +71,7 @@ impl Connection {
         self.borrow_for(executor, &needs).map(|()| bytes)
     }
 
-    /// What is to be done with a request of so many bytes that is here.
+    /// Borrows memory for a complete request of `bytes` bytes, if it is long.
     pub(super) fn may_run(
         &mut self,
         executor: &Executor,
@@ -101,7 +102,6 @@ impl Connection {
         }
     }
 
-    /// Has memory lent for a request.
     fn borrow_for(&mut self, executor: &Executor, needs: &Needs) -> Result<(), Refusal> {
         let server = executor.server();
         let client = self.session.info.id;
@@ -113,8 +113,8 @@ impl Connection {
         lent
     }
 
-    /// The rest of a request is not read, since the server can never have the memory for
-    /// it: its client is told why and closed.
+    /// Refuses the rest of a request that can never get its memory: sends an error and ends the
+    /// connection.
     fn refuse_rest(&mut self, executor: &Executor, bytes: usize) {
         let info = &self.session.info;
         log::warn!(
@@ -131,9 +131,9 @@ impl Connection {
         self.ended = true;
     }
 
-    /// There is no memory for the reply to the request that ran last, which begins at
-    /// `before`. If the request may run once more, and others may make room, the reply is
-    /// taken back until then.
+    /// Called when there is no memory for the reply to the last request, which begins at
+    /// `before`. If the request may run again, and other clients may free memory, takes the
+    /// reply back and returns `true`.
     pub(super) fn takes_reply_back(
         &mut self,
         before: usize,
@@ -155,8 +155,8 @@ impl Connection {
         true
     }
 
-    /// Whether requests that waited for room may go on.
-    pub fn may_go_on(&self, executor: &Executor) -> bool {
+    /// Whether requests that waited for memory may continue.
+    pub fn may_continue(&self, executor: &Executor) -> bool {
         let (server, config) = (executor.server(), executor.config());
         let is_behind = || {
             let memory = &server.client_memory;
@@ -166,40 +166,39 @@ impl Connection {
             && (self.wanted == 0 || !is_behind() && server.find_room(config, self.wanted))
     }
 
-    /// Whether it is closed because of how long there was no room: [`STALLED_MS`] if it keeps
-    /// others from going on, as it has taken none of the replies that wait for it or has
-    /// memory for a request that cannot end; [`IN_VAIN_MS`] if it only waits.
-    pub fn has_stalled(&self, now_ms: u64) -> bool {
+    /// Whether the connection is to be closed because it has waited too long for memory:
+    /// [`STALLED_MS`] if it blocks other clients, as it reads no replies or has a loan for a
+    /// request that cannot finish; [`MAX_ROOM_WAIT_MS`] if it only waits.
+    pub fn has_stalled(&self, now_ms: UnixMs) -> bool {
         let active_ms = self.session.info.active_ms.load(Ordering::Relaxed);
         let since_ms = self
             .no_room_since_ms
             .map(|since_ms| since_ms.max(active_ms));
         let holds = self.unsent() > OUTPUT_FREE || self.loan.is_some();
-        let patience_ms = match holds {
+        let limit_ms = match holds {
             true => STALLED_MS,
-            false => IN_VAIN_MS,
+            false => MAX_ROOM_WAIT_MS,
         };
-        since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) > patience_ms)
+        since_ms.is_some_and(|since_ms| now_ms.since(since_ms) > limit_ms)
             && (self.input.len() > self.run || self.has_unread())
     }
 
-    /// Whether it has memory for the rest of a request and has not sent any of that for
-    /// [`STALLED_MS`].
-    pub fn sends_nothing_more(&self, now_ms: u64) -> bool {
+    /// Whether it has a loan for the rest of a request and has sent nothing for [`STALLED_MS`].
+    pub fn sends_nothing_more(&self, now_ms: UnixMs) -> bool {
         let active_ms = self.session.info.active_ms.load(Ordering::Relaxed);
         self.loan.is_some()
             && self.no_room_since_ms.is_none()
             && !self.session.waits_for_answer()
-            && now_ms.saturating_sub(active_ms) > STALLED_MS
+            && now_ms.since(active_ms) > STALLED_MS
     }
 
-    /// It has waited long enough, or may go on.
+    /// Ends the wait for memory.
     pub fn end_wait_for_room(&mut self) {
         self.no_room_since_ms = None;
         self.wanted = 0;
     }
 
-    /// What others see of a connection that keeps them from going on.
+    /// Describes for the log why the connection blocks others.
     pub fn why_stalled(&self) -> String {
         let unsent = self.unsent();
         match unsent > OUTPUT_FREE {
@@ -211,7 +210,7 @@ impl Connection {
         }
     }
 
-    /// Whether the socket has bytes to read. If it cannot say, its peer is gone.
+    /// Whether the socket has bytes to read; `false` on an error, as the peer is gone then.
     fn has_unread(&self) -> bool {
         let unread = match &self.socket {
             Socket::Tcp(s) => rustix::io::ioctl_fionread(s),

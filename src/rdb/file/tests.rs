@@ -1,12 +1,13 @@
-//! Files both ways.
+//! Files in both directions.
 
 use super::*;
+use crate::base::time::UnixMs;
 use crate::encoding::ValueType;
 use crate::rdb::{kind, mutate};
 
 const MAX: u64 = 64 << 20;
 
-/// A file with one of everything that a file may have.
+/// A file with every kind of item.
 fn sample(magic: &[u8], with_crc: bool) -> Vec<u8> {
     let mut body = magic.to_vec();
     let aux = |body: &mut Vec<u8>, name: &[u8], text: &[u8]| {
@@ -18,7 +19,7 @@ fn sample(magic: &[u8], with_crc: bool) -> Vec<u8> {
     aux(&mut body, b"redis-ver", b"7.0.15");
     aux(&mut body, b"redis-bits", b"64");
     body.extend_from_slice(b"\xF5\x05#!lua");
-    // A module's own data: an unsigned number, a float, a double, a string.
+    // Data of a module: an unsigned number, a float, a double, a string.
     body.extend_from_slice(b"\xF7\x01\x02\x02\x02\x07\x03....\x04........\x05\x01s\0");
     body.extend_from_slice(b"\xFE\x03\xFB\x04\x02");
     body.extend_from_slice(b"\0\x01a\x01x");
@@ -78,10 +79,10 @@ fn all_that_a_file_may_have_is_read() {
                 keys: 4,
                 expires: 2,
             },
-            key(kind::STRING, 0, None, None),
-            key(kind::STRING, 0x7000_0000 * 1000, Some(9), None),
-            key(kind::LIST, 16, None, Some(0x63)),
-            key(kind::SET, 0, None, None),
+            key(kind::STRING, UnixMs::NONE, None, None),
+            key(kind::STRING, UnixMs(0x7000_0000 * 1000), Some(9), None),
+            key(kind::LIST, UnixMs(16), None, Some(0x63)),
+            key(kind::SET, UnixMs::NONE, None, None),
             Entry::End,
         ];
         assert_eq!(
@@ -113,7 +114,7 @@ fn what_is_no_file_is_refused() {
     for at in 9..good.len() {
         let mut bad = good.clone();
         bad[at] ^= 0x10;
-        // Zeros would mean that there is no checksum.
+        // A checksum of zero would mean that there is none.
         assert!(entries(&bad).is_err(), "{at}");
         assert!(entries(&good[..at]).is_err(), "{at}");
     }
@@ -153,7 +154,7 @@ fn what_is_written_is_read() {
     writer.aux(b"redis-ver", b"7.0.15");
     writer.function(b"#!lua name=lib");
     writer.select_db(70_000, 2, 1);
-    writer.expires(123_456_789);
+    writer.expires(UnixMs(123_456_789));
     {
         let (encoder, buffer, mut outlet) = writer.parts();
         encoder.value_string(Some(b"key"), b"value", buffer);
@@ -163,7 +164,7 @@ fn what_is_written_is_read() {
             encoder
                 .element(Element::Member(member.as_bytes()), buffer)
                 .expect("room");
-            outlet.pass_on(buffer).expect("a Vec takes all");
+            outlet.flush(buffer).expect("a Vec takes all");
             assert!(buffer.len() < 2 * BUFFER_BYTES);
         }
         encoder.end(buffer).expect("all of them");
@@ -187,13 +188,13 @@ fn what_is_written_is_read() {
     assert_eq!(
         heads,
         [
-            (&head(kind::STRING, 123_456_789), &b"key"[..], 1),
-            (&head(kind::SET, 0), b"big", 100_000)
+            (&head(kind::STRING, UnixMs(123_456_789)), &b"key"[..], 1),
+            (&head(kind::SET, UnixMs::NONE), b"big", 100_000)
         ]
     );
 }
 
-/// Files changed at random: reading ends, without a panic.
+/// Randomly mutated files never cause a panic.
 #[test]
 fn mutated_files_never_panic() {
     let ms = std::env::var("KEDIS_FUZZ_MS")

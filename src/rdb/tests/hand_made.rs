@@ -1,8 +1,9 @@
-//! Payloads of older and newer versions, made by hand.
+//! Hand-made payloads of older and newer versions.
 
 use super::*;
+use crate::base::time::UnixMs;
 
-/// The string that a value of one string is.
+/// The packed string of a value, or the value itself if it is none.
 pub(super) fn unpacked(value: &[u8]) -> Vec<u8> {
     let mut string = Vec::new();
     let mut reader = Reader::new(value, MAX);
@@ -12,7 +13,7 @@ pub(super) fn unpacked(value: &[u8]) -> Vec<u8> {
     string
 }
 
-/// A ziplist, made by hand.
+/// Builds a ziplist.
 pub(super) fn ziplist(elements: &[&[u8]]) -> Vec<u8> {
     let mut body = Vec::new();
     let (mut before, mut last) = (0usize, 10);
@@ -106,7 +107,7 @@ pub(super) fn one_string(number: u8, bytes: &[u8]) -> Vec<u8> {
 
 pub(super) const LONG: &[u8] = &[b'x'; 20_000];
 
-/// Payloads of versions that are not installed here, with what they hold.
+/// Payloads of versions that are not installed here, with their expected elements.
 pub(super) fn hand_made() -> Vec<(Vec<u8>, u16, Vec<String>)> {
     let mut all = Vec::new();
     let items: &[&[u8]] = &[
@@ -213,7 +214,7 @@ pub(super) fn hand_made() -> Vec<(Vec<u8>, u16, Vec<String>)> {
         word(b"g", ""),
         word(b"h", "@1700000000005"),
     ];
-    for (number, value) in timed_hashes(names, first_ms, first_ms + 5) {
+    for (number, value) in timed_hashes(names, UnixMs(first_ms), UnixMs(first_ms + 5)) {
         let body = [&[number][..], &value].concat();
         all.push((body, 12, timed.clone()));
     }
@@ -227,9 +228,13 @@ pub(super) fn hand_made() -> Vec<(Vec<u8>, u16, Vec<String>)> {
     all
 }
 
-/// A hash of each type whose fields have times of their own, without its type's
-/// number: three fields, of which the second has no time.
-pub(crate) fn timed_hashes(names: [&[u8]; 3], first_ms: u64, third_ms: u64) -> Vec<(u8, Vec<u8>)> {
+/// A hash of each type with field expiry, without the type number: three fields, of
+/// which the second does not expire.
+pub(crate) fn timed_hashes(
+    names: [&[u8]; 3],
+    first_ms: UnixMs,
+    third_ms: UnixMs,
+) -> Vec<(u8, Vec<u8>)> {
     let mut encoder = Encoder::new(false);
     let (first, third) = (first_ms.to_string(), third_ms.to_string());
     let times = [first.as_bytes(), b"0", third.as_bytes()];
@@ -241,7 +246,7 @@ pub(crate) fn timed_hashes(names: [&[u8]; 3], first_ms: u64, third_ms: u64) -> V
     let lowest_ms = first_ms.min(third_ms);
     let mut small = Vec::new();
     encoder.string(&packed(&triples), &mut small);
-    let mut small_ga = lowest_ms.to_le_bytes().to_vec();
+    let mut small_ga = lowest_ms.0.to_le_bytes().to_vec();
     small_ga.extend_from_slice(&small);
     let mut table = |head: &[u8], times: [u64; 3]| {
         let mut body = head.to_vec();
@@ -253,13 +258,13 @@ pub(crate) fn timed_hashes(names: [&[u8]; 3], first_ms: u64, third_ms: u64) -> V
         }
         body
     };
-    let relative = |ms: u64| ms - lowest_ms + 1;
-    let head = lowest_ms.to_le_bytes();
+    let relative = |time: UnixMs| time.since(lowest_ms) + 1;
+    let head = lowest_ms.0.to_le_bytes();
     let large_ga = table(&head, [relative(first_ms), 0, relative(third_ms)]);
     vec![
         (
             kind::HASH_METADATA_PRE_GA,
-            table(&[], [first_ms, 0, third_ms]),
+            table(&[], [first_ms.0, 0, third_ms.0]),
         ),
         (kind::HASH_LISTPACK_EX_PRE_GA, small),
         (kind::HASH_METADATA, large_ga),

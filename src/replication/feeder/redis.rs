@@ -1,16 +1,16 @@
-//! Redis' dialect, for Redis itself, for tools that move data, and for those
-//! that want a file: the data set as an RDB file, then the bytes of the
-//! binlog's rows one after the other, which are commands.
+//! The Redis dialect, for Redis replicas, tools that move data, and tools that want a
+//! file: the data set as an RDB file, then the bytes of the binlog's rows one after the
+//! other, which are commands.
 //!
 //! ```text
 //! +FULLRESYNC id offset                            not after SYNC
 //! $EOF:mark ‖ file ‖ mark   or   $length ‖ file    without REPLCONF capa eof
-//! commands                                         after $EOF: once it said REPLCONF ACK
+//! commands                                         after $EOF: only after its REPLCONF ACK
 //! ```
 //!
-//! Offsets count the same bytes on both sides, so a replica may come back at
-//! any of them, also inside of a row: it knows its DB, and a row says it again.
-//! For the same reason a ping is a row of the binlog.
+//! Offsets count the same bytes on both sides. A replica may therefore reconnect at any
+//! of them, also inside a row: it knows its DB, and each row selects its DB again. For
+//! the same reason a ping is a row of the binlog.
 
 use super::{End, Feeder};
 use crate::commands::save;
@@ -23,7 +23,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::sync::Arc;
 
-/// Bytes of a file that are sent in one step.
+/// Bytes of a file sent in one step.
 const STEP_BYTES: usize = 256 << 10;
 
 /// Sends the data set.
@@ -39,20 +39,20 @@ pub(super) fn send_data_set(feeder: &mut Feeder<'_>, snapshot: &Snapshot<'_>) ->
     let mark: String = std::iter::repeat_with(fastrand::alphanumeric)
         .take(40)
         .collect();
-    feeder.say(format!("$EOF:{mark}\r\n").as_bytes());
+    feeder.queue(format!("$EOF:{mark}\r\n").as_bytes());
     let mut sink = Sink { feeder, end: None };
     let exported = export(snapshot, &mut sink, options).map(|_| ());
     if let Some(end) = sink.end {
         return Err(end);
     }
     exported.map_err(failure)?;
-    feeder.say(mark.as_bytes());
+    feeder.queue(mark.as_bytes());
     Ok(())
 }
 
-/// Waits until the replica has found the end of the data set, if that is not
-/// known by its length: it looks for the mark at the end of what it has read, so
-/// nothing may follow before.
+/// Waits until the replica has found the end of a data set without a length: the replica
+/// looks for the mark at the end of what it has read, so nothing may follow the mark
+/// before that.
 pub(super) fn wait_until_loaded(feeder: &mut Feeder<'_>) -> Result<(), End> {
     let announced = &feeder.psync.announced;
     match announced.eof && !announced.rdb_only {
@@ -61,7 +61,7 @@ pub(super) fn wait_until_loaded(feeder: &mut Feeder<'_>) -> Result<(), End> {
     }
 }
 
-/// The file is written first, as its length stands before it.
+/// Writes the data set to a file first, since its length is sent before it.
 fn send_with_length(
     feeder: &mut Feeder<'_>,
     write: impl FnOnce(&File) -> Result<(), OpError>,
@@ -70,22 +70,22 @@ fn send_with_length(
     write(&file).map_err(failure)?;
     let mut left = file.stream_position()?;
     file.rewind()?;
-    feeder.say(format!("${left}\r\n").as_bytes());
+    feeder.queue(format!("${left}\r\n").as_bytes());
     let mut step = vec![0; STEP_BYTES];
     while left > 0 {
         let n = file.read(&mut step)?;
         if n == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
-        feeder.say(step.get(..n).unwrap_or_default());
-        feeder.pass_on()?;
+        feeder.queue(step.get(..n).unwrap_or_default());
+        feeder.send_until_room()?;
         left -= n as u64;
     }
     Ok(())
 }
 
-/// Logs a ping, unless this server is a replica, whose log is its master's, or takes no
-/// writes.
+/// Writes a ping to the binlog, unless this server is a replica, whose binlog is its
+/// master's, or accepts no writes.
 pub(super) fn log_ping(engine: &Arc<Engine>) -> Result<(), StorageError> {
     if engine.is_following() || !engine.takes_data() {
         return Ok(());
@@ -103,17 +103,17 @@ fn failure(error: OpError) -> End {
     }
 }
 
-/// Sends what is written to it.
+/// A writer that sends to the replica.
 struct Sink<'f, 's> {
     feeder: &'f mut Feeder<'s>,
-    /// Why it takes no more.
+    /// Why sending ended.
     end: Option<End>,
 }
 
 impl Write for Sink<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.feeder.say(bytes);
-        match self.feeder.pass_on() {
+        self.feeder.queue(bytes);
+        match self.feeder.send_until_room() {
             Ok(()) => Ok(bytes.len()),
             Err(end) => {
                 self.end = Some(end);

@@ -1,4 +1,4 @@
-//! The master's end of a connection, and why a link to it ends.
+//! The connection to the master, and why a link ends.
 
 use super::MAX_ARG_LEN;
 use crate::exec::ApplyError;
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 256 << 10;
-/// A master's command may take so many bytes, however little memory there is.
+/// Least limit for a master's command in bytes, however little memory there is.
 const COMMAND_LEAST_BYTES: usize = 64 << 20;
-/// Longest line of an answer in the handshake.
+/// Longest line of a reply in the handshake, in bytes.
 const MAX_LINE: usize = 4096;
 
 /// Why a link ended.
@@ -32,7 +32,7 @@ pub(super) enum End {
     Import(ImportError),
     #[error("the master closed the connection")]
     Closed,
-    #[error("nothing was heard of the master for repl-timeout seconds")]
+    #[error("nothing arrived from the master for repl-timeout seconds")]
     Silent,
     #[error("the master refused {0}: {1}")]
     Refused(&'static str, String),
@@ -50,7 +50,7 @@ pub(super) enum End {
     TooLong { bytes: usize, most: usize },
     #[error("the master sent a transaction of more than {0} bytes")]
     Transaction(usize),
-    #[error("it was told to go")]
+    #[error("its connection was killed")]
     Killed,
     #[error("another master is wanted")]
     Unwanted,
@@ -61,24 +61,24 @@ pub(super) enum End {
     NotStored { bytes: u64, error: StorageError },
 }
 
-/// Bytes that one command of a master may take: what is held of it until it is whole must
-/// not take more than the memory of this server.
+/// Most bytes of one command of a master: an incomplete command must fit into this
+/// server's memory.
 pub(super) fn longest_command(server: &Server) -> usize {
     let budget = usize::try_from(server.engine.memory_budget()).unwrap_or(usize::MAX);
     budget.clamp(COMMAND_LEAST_BYTES, MAX_ARG_LEN)
 }
 
-/// A command that has come in part, in bytes.
+/// The memory of an incomplete command, in bytes.
 pub(super) struct Part {
-    /// What is said of its length so far.
+    /// Its announced length, so far.
     announced: usize,
     here: usize,
-    /// What the parser takes for its arguments.
+    /// The parser's memory for its arguments.
     parser: usize,
 }
 
 impl Part {
-    /// The one that `parser` is at, of which so many bytes are here.
+    /// The command that `parser` is parsing, of which `here` bytes have arrived.
     pub(super) fn of(parser: &Parser, here: usize) -> Part {
         Part {
             announced: parser.announced(),
@@ -88,13 +88,13 @@ impl Part {
     }
 }
 
-/// A connection to the master: what has arrived of it, and when.
+/// A connection to the master, its input, and when the last bytes arrived.
 pub(super) struct Peer<'s> {
     pub(super) socket: TcpStream,
     server: &'s Server,
     pub(super) input: Input,
     pub(super) parser: Parser,
-    pub(super) heard: Instant,
+    pub(super) received_at: Instant,
 }
 
 impl<'s> Peer<'s> {
@@ -104,16 +104,16 @@ impl<'s> Peer<'s> {
             server,
             input: Input::default(),
             parser: Parser::new(),
-            heard: Instant::now(),
+            received_at: Instant::now(),
         }
     }
 
-    /// Waits a moment for bytes; says whether some came.
+    /// Waits briefly for bytes; returns whether some arrived.
     pub(super) fn read(&mut self) -> Result<bool, End> {
         match self.input.read_from(&mut self.socket, READ_BYTES) {
             Ok(0) => Err(End::Closed),
             Ok(n) => {
-                self.heard = Instant::now();
+                self.received_at = Instant::now();
                 let stats = &self.server.stats;
                 stats.net_input_bytes.add(n as u64);
                 stats.net_repl_input_bytes.add(n as u64);
@@ -128,7 +128,7 @@ impl<'s> Peer<'s> {
                 ) =>
             {
                 let timeout = Duration::from_secs(self.server.config.load().repl_timeout_s);
-                match self.heard.elapsed() > timeout {
+                match self.received_at.elapsed() > timeout {
                     true => Err(End::Silent),
                     false => Ok(false),
                 }
@@ -137,10 +137,10 @@ impl<'s> Peer<'s> {
         }
     }
 
-    /// Counts what is held of commands, before more is read.
+    /// Accounts for the memory of received commands, before more is read.
     ///
     /// # Errors
-    /// [`End::TooLong`]: the one that has come in part is longer than [`longest_command`].
+    /// [`End::TooLong`]: the incomplete command is longer than [`longest_command`].
     pub(super) fn note_held(&mut self, info: &ClientInfo, part: &Part) -> Result<(), End> {
         let most = longest_command(self.server);
         let bytes = part.announced.max(part.here);
@@ -155,13 +155,13 @@ impl<'s> Peer<'s> {
         Ok(())
     }
 
-    /// From here on it counts how long the master is silent.
-    pub(super) fn begin_to_listen(&mut self) {
-        self.heard = Instant::now();
+    /// The timeout for silence starts now.
+    pub(super) fn start_timeout(&mut self) {
+        self.received_at = Instant::now();
     }
 
     /// Sends a command.
-    pub(super) fn say(&mut self, args: &[&[u8]]) -> Result<(), End> {
+    pub(super) fn send(&mut self, args: &[&[u8]]) -> Result<(), End> {
         let mut out = Vec::new();
         command(&mut out, args);
         Ok(self.socket.write_all(&out)?)
@@ -169,11 +169,11 @@ impl<'s> Peer<'s> {
 
     /// Sends a command and waits for the line that answers it.
     pub(super) fn ask(&mut self, args: &[&[u8]]) -> Result<String, End> {
-        self.say(args)?;
+        self.send(args)?;
         self.line()
     }
 
-    /// Waits for the next line that is not empty: a master that is busy sends empty ones.
+    /// Waits for the next line that is not empty: a busy master sends newlines.
     pub(super) fn line(&mut self) -> Result<String, End> {
         loop {
             let waiting = self.input.waiting();

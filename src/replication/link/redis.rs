@@ -1,24 +1,26 @@
-//! Follows a Redis, a Valkey, or what else speaks their dialect as a master.
+//! Follows a Redis, a Valkey, or another master with their protocol.
 //!
 //! ```text
-//! SELECT n                        more DBs than here? then not at all
-//! PSYNC id offset ──→ +CONTINUE [id]         the stream from there on
-//!                ├──→ +FULLRESYNC id offset  a file, then the stream from there on
-//!                └──→ -ERR: SYNC ──→         a file, then the stream; never again from there
+//! SELECT n                        more DBs than here: the link ends
+//! PSYNC id offset ──→ +CONTINUE [id]         partial sync
+//!                ├──→ +FULLRESYNC id offset  a file, then the stream
+//!                └──→ -ERR: SYNC ──→         a file, then the stream; no later partial sync
 //! file: \n … $length ‖ RDB   or   $EOF:mark ‖ RDB ‖ mark
 //! ```
 //!
-//! The file goes into a staged data set as it comes, and takes the place of the old one
-//! when it is whole. The stream's commands are run as a client's are, several to a
-//! batch, a transaction as a whole; the batch says how far the stream is (see
-//! [`crate::storage`]'s `upstream`), so a link, a process or a machine that dies costs
-//! no more than the way back. What cannot be run here ends the link in words.
+//! The file is written to a staged data set as it arrives, which is installed when
+//! complete. The commands of the stream run like a client's, several per batch, a
+//! transaction as a whole. The batch contains the stream's position (see `upstream` in
+//! [`crate::storage`]), so after a break of the link, the process or the machine the
+//! stream continues from there. A command that cannot run here ends the link with an
+//! error.
 
 use super::peer::{End, Part, Peer, longest_command};
-use super::{Course, Follower, MAX_ARG_LEN, not_stored};
+use super::{Follower, Inbound, MAX_ARG_LEN, not_stored};
 use crate::base::num;
 use crate::commands::add_library;
 use crate::commands::field_times::without_field_times;
+use crate::encoding::binlog::{Offset, Position};
 use crate::encoding::system::Upstream;
 use crate::exec::ApplyError;
 use crate::replication::wire;
@@ -36,47 +38,47 @@ use std::io::{self, BufRead, Read, Write};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How often a master that waits for its file to be loaded hears that it is.
-const TELL_EVERY: Duration = Duration::from_secs(1);
-/// Length of the mark around a file whose length nobody knows beforehand.
+/// Interval of the newlines to a master while its file is loaded.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(1);
+/// Length of the end mark of a file whose length is not announced.
 const MARK_LEN: usize = 40;
-/// Bytes that a transaction may have: it is kept until its EXEC comes.
+/// Most bytes of a transaction, which is kept until its EXEC.
 const MAX_TRANSACTION: usize = 1 << 30;
 
-/// The words of a command.
+/// The arguments of a command.
 type Words<'a> = SmallVec<[&'a [u8]; 8]>;
 
-/// Where a Redis master's stream is.
+/// The state of a Redis master's stream.
 pub(in crate::replication) struct Stream {
     /// Offset of the next byte to apply.
-    next: u64,
-    /// Bytes behind that which belong to a transaction whose EXEC has not come.
+    next: Position,
+    /// Bytes after that which belong to an incomplete transaction.
     begun: usize,
     in_transaction: bool,
     parser: Parser,
-    /// Up to which offset the data are synced to the disk here.
-    synced: u64,
-    /// The master understands how far this is.
-    hears: bool,
-    /// Fields of hashes came with times of their own, which are not kept here.
+    /// Offset up to which the data are synced to disk here.
+    synced: Position,
+    /// Whether the master understands acknowledgements.
+    acknowledges: bool,
+    /// Whether field expiry, which is not supported here, was dropped from commands.
     lost_times: bool,
 }
 
 impl Stream {
-    fn new(next: u64, hears: bool) -> Stream {
+    fn new(next: Position, acknowledges: bool) -> Stream {
         Stream {
             next,
             begun: 0,
             in_transaction: false,
             parser: Parser::new(),
-            synced: 0,
-            hears,
+            synced: Position::NONE,
+            acknowledges,
             lost_times: false,
         }
     }
 
-    /// What has begun is read once more.
-    fn begin_again(&mut self) {
+    /// Parses the incomplete transaction again, from its beginning.
+    fn restart_transaction(&mut self) {
         self.begun = 0;
         self.in_transaction = false;
         self.parser.reset();
@@ -85,7 +87,7 @@ impl Stream {
 
 /// How the end of a file is found.
 enum Transfer {
-    /// After so many bytes.
+    /// After this many bytes.
     Length(u64),
     /// By this mark.
     Mark([u8; MARK_LEN]),
@@ -101,13 +103,13 @@ impl Follower<'_> {
         let stream = self.psync(peer)?;
         let link = &self.server.replication.link;
         link.stream_next.store(stream.next, Ordering::Relaxed);
-        peer.begin_to_listen();
+        peer.start_timeout();
         self.enter(LinkPhase::Connected);
-        self.obey(peer, Course::Stream(stream))
+        self.receive(peer, Inbound::Stream(stream))
     }
 
-    /// A command for a DB that is not here could not be run. Who may not ask for a DB is
-    /// told of that when such a command comes.
+    /// Commands for a DB that is missing here could not run. If the master refuses
+    /// SELECT for lack of permission, such a command ends the link later.
     fn refuse_more_databases(&self, peer: &mut Peer<'_>) -> Result<(), End> {
         let databases = self.server.engine.config.databases;
         let first = databases.to_string();
@@ -117,25 +119,24 @@ impl Follower<'_> {
         }
     }
 
-    /// Asks for the stream, from where it is here if that is known, and takes the data
-    /// set if the master cannot go on there.
+    /// Asks for a partial sync from the local position, if known, and loads the data set
+    /// if the master answers so.
     fn psync(&mut self, peer: &mut Peer<'_>) -> Result<Stream, End> {
         let engine = &self.server.engine;
         let upstream = engine.upstream();
-        // A Redis that was this server's replica has its history, and its offsets.
+        // A Redis that was a replica of this server shares its history and offsets.
         let here = upstream.clone().unwrap_or_else(|| Upstream {
             id: engine.replication_id(),
             next: engine.binlog.range().next_position,
             db: 0,
         });
-        let next = here.next.to_string();
         let answer = match self.distrusted {
             true => peer.ask(&[b"PSYNC", b"?", b"-1"])?,
-            false => self.ask_to_go_on(peer, &here.id, &next)?,
+            false => self.send_psync(peer, &here.id, here.next)?,
         };
         let words: Vec<&str> = answer.split(' ').collect();
-        // A master that knows PSYNC knows what a replica says.
-        let mut hears = true;
+        // A master that knows PSYNC understands acknowledgements.
+        let mut acknowledges = true;
         let at = match words.as_slice() {
             ["+CONTINUE", id @ ..] if !self.distrusted => {
                 let id = id
@@ -143,25 +144,25 @@ impl Follower<'_> {
                     .map_or(Some(here.id.clone()), |id| wire::history_id(id.as_bytes()));
                 let id = id.ok_or(End::Malformed)?;
                 if upstream.is_none() {
-                    // What is logged from here on is in no other server's binlog.
+                    // Rows written from here on are in no other server's binlog.
                     engine.begin_history_on_write();
                 }
                 self.session.select(DbIndex(here.db));
                 let addr = &self.session.info.addr;
-                log::info!("link to {addr}: the stream goes on at offset {next}");
+                log::info!("link to {addr}: partial sync from {}", here.next);
                 (Some(id), here.next)
             }
             ["+FULLRESYNC", id, offset] => {
                 let id = wire::history_id(id.as_bytes());
-                let offset = num::parse_u64(offset.as_bytes());
+                let offset = num::parse_u64(offset.as_bytes()).map(Offset);
                 let (Some(id), Some(offset)) = (id, offset) else {
                     return Err(End::Malformed);
                 };
-                let at = (Some(id), offset.saturating_add(1));
+                let at = (Some(id), offset.next());
                 self.load(peer, &at)?;
                 at
             }
-            // It is not ready.
+            // The master is not ready.
             [
                 "-NOMASTERLINK" | "-LOADING" | "-NOAUTH" | "-NOPERM" | "-BUSY",
                 ..,
@@ -173,20 +174,25 @@ impl Follower<'_> {
                     "link to {}: PSYNC answered with {answer:?}, asking for SYNC",
                     self.session.info.addr
                 );
-                peer.say(&[b"SYNC"])?;
-                let at = (None, 1);
-                // And who marks the end of its file waits for it before the stream.
-                hears = matches!(self.load(peer, &at)?, Transfer::Mark(_));
+                peer.send(&[b"SYNC"])?;
+                let at = (None, Position::FIRST);
+                // A master that marks the end of its file waits for an acknowledgement
+                // before the stream.
+                acknowledges = matches!(self.load(peer, &at)?, Transfer::Mark(_));
                 at
             }
             _ => return Err(refused("PSYNC", &answer)),
         };
         self.executor.receive_stream(self.following, at.0.clone());
-        Ok(Stream::new(at.1, hears))
+        Ok(Stream::new(at.1, acknowledges))
     }
 
-    /// Takes the data set of a master whose stream goes on at this offset.
-    fn load(&mut self, peer: &mut Peer<'_>, at: &(Option<String>, u64)) -> Result<Transfer, End> {
+    /// Loads the data set of a master whose stream continues at this offset.
+    fn load(
+        &mut self,
+        peer: &mut Peer<'_>,
+        at: &(Option<String>, Position),
+    ) -> Result<Transfer, End> {
         let server = self.server;
         let link = &server.replication.link;
         link.begin_sync();
@@ -212,7 +218,7 @@ impl Follower<'_> {
             arrived: 0,
             peer,
             follower: self,
-            told: Instant::now(),
+            kept_alive_at: Instant::now(),
             end: None,
         };
         let mut loading = Loading {
@@ -256,9 +262,9 @@ impl Follower<'_> {
         Ok(transfer)
     }
 
-    /// Runs all whole commands and transactions that have arrived; says whether the
-    /// master asked for an answer.
-    pub(super) fn obey_stream(
+    /// Runs all complete commands and transactions that have arrived; returns whether
+    /// the master asked for an acknowledgement.
+    pub(super) fn run_received(
         &mut self,
         peer: &mut Peer<'_>,
         stream: &mut Stream,
@@ -273,7 +279,7 @@ impl Follower<'_> {
         peer.input = input;
         let (asked, no_room) = match done {
             Err(End::Apply(ApplyError::NoRoom)) => {
-                stream.begin_again();
+                stream.restart_transaction();
                 (false, true)
             }
             done => (done?, false),
@@ -287,7 +293,7 @@ impl Follower<'_> {
             true => self.commit()?,
             false => self.commit_stream(stream)?,
         }
-        self.hold_back(no_room);
+        self.set_waiting_for_room(no_room);
         let link = &self.server.replication.link;
         link.stream_read
             .store(stream.next + waiting, Ordering::Relaxed);
@@ -315,7 +321,7 @@ impl Follower<'_> {
             let consumed = match stream.parser.advance(rest, &LIMITS) {
                 Ok(Progress::Complete { consumed }) => consumed,
                 Ok(Progress::Incomplete) if input.len() - *used > MAX_TRANSACTION => {
-                    // One command may be longer.
+                    // A single command may be longer.
                     return match stream.in_transaction {
                         true => Err(End::Transaction(MAX_TRANSACTION)),
                         false => Ok(asked),
@@ -349,7 +355,7 @@ impl Follower<'_> {
                     self.executor.log_ping(&self.session)?;
                 }
             } else if !args.is_empty()
-                && let Some(args) = self.plain(args, &mut stream.lost_times)
+                && let Some(args) = self.strip_field_times(args, &mut stream.lost_times)
             {
                 let session = &mut self.session;
                 self.executor.apply_commands(session, &[&args], next)?;
@@ -367,7 +373,7 @@ impl Follower<'_> {
     fn run_transaction(
         &mut self,
         whole: &[u8],
-        next: u64,
+        next: Position,
         lost_times: &mut bool,
     ) -> Result<(), End> {
         let mut parser = Parser::new();
@@ -381,13 +387,13 @@ impl Follower<'_> {
                 break;
             }
         }
-        // An EXEC alone is what no master says.
+        // No master sends an EXEC without MULTI.
         let (Some(_exec), false) = (commands.pop(), commands.is_empty()) else {
             return Err(End::Malformed);
         };
         let inner = commands.into_iter().skip(1);
         let inner: Vec<Words<'_>> = inner
-            .filter_map(|args| self.plain(args, lost_times))
+            .filter_map(|args| self.strip_field_times(args, lost_times))
             .collect();
         let inner: Vec<&[&[u8]]> = inner.iter().map(SmallVec::as_slice).collect();
         Ok(self
@@ -395,29 +401,29 @@ impl Follower<'_> {
             .apply_commands(&mut self.session, &inner, next)?)
     }
 
-    /// What is left of a command where fields of hashes have no times; nothing if it only
-    /// sets such.
-    fn plain<'a>(&self, args: Words<'a>, lost_times: &mut bool) -> Option<Words<'a>> {
+    /// The command without field expiry, which is not supported here; `None` if it does
+    /// nothing else.
+    fn strip_field_times<'a>(&self, args: Words<'a>, lost_times: &mut bool) -> Option<Words<'a>> {
         let Some(timeless) = without_field_times(&args) else {
             return Some(args);
         };
         if timeless.fields > 0 && !std::mem::replace(lost_times, true) {
             log::warn!(
-                "link to {}: fields of hashes come with times of their own, which are not kept here: \
-                 they go when the master removes them",
+                "link to {}: fields of hashes have times of their own, which are not kept here: \
+                 such a field stays until the master removes it",
                 self.session.info.addr
             );
         }
         timeless.command.map(SmallVec::from_vec)
     }
 
-    /// Tells the master how far its stream is applied, and how far that is on the disk.
+    /// Sends the offsets up to which the stream is applied and synced to disk.
     pub(super) fn acknowledge_stream(
         &self,
         peer: &mut Peer<'_>,
         stream: &mut Stream,
     ) -> Result<(), End> {
-        if !stream.hears {
+        if !stream.acknowledges {
             return Ok(());
         }
         let engine = &self.server.engine;
@@ -434,13 +440,13 @@ impl Follower<'_> {
     }
 }
 
-/// What a stream's commands may be.
+/// Limits for the commands of a stream.
 const LIMITS: Limits = Limits {
     max_bulk_len: MAX_ARG_LEN,
     authenticated: true,
 };
 
-/// A refusal in the words that the master used.
+/// The error for a refusal, with the master's text.
 pub(super) fn refused(what: &'static str, answer: &str) -> End {
     End::Refused(what, answer.trim_start_matches('-').to_owned())
 }
@@ -459,17 +465,17 @@ fn transfer(peer: &mut Peer<'_>) -> Result<Transfer, End> {
     Ok(Transfer::Length(length))
 }
 
-/// The master's file, as it comes.
+/// The master's file, while it arrives.
 struct File<'f, 'p, 's> {
     peer: &'f mut Peer<'p>,
     follower: &'f Follower<'s>,
-    /// Bytes that it has still, at the most.
+    /// Most bytes left to read.
     left: u64,
-    /// Bytes that were read of it.
+    /// Bytes read so far.
     arrived: u64,
-    /// When the master was last told that it is being read.
-    told: Instant,
-    /// Why there is no more of it.
+    /// When the master was last sent a newline.
+    kept_alive_at: Instant,
+    /// Why reading ended.
     end: Option<End>,
 }
 
@@ -477,18 +483,18 @@ impl File<'_, '_, '_> {
     fn fill(&mut self) -> Result<(), End> {
         while self.peer.input.waiting().is_empty() {
             self.follower.check_wanted()?;
-            if self.told.elapsed() >= TELL_EVERY {
-                self.told = Instant::now();
+            if self.kept_alive_at.elapsed() >= KEEP_ALIVE_EVERY {
+                self.kept_alive_at = Instant::now();
                 self.peer.socket.write_all(b"\n")?;
             }
             if self.peer.read()? {
-                self.follower.note_heard();
+                self.follower.note_received();
             }
         }
         Ok(())
     }
 
-    /// Nothing but what marks its end follows the data set.
+    /// Checks that only the end mark follows the data set.
     fn expect_end(&mut self, transfer: &Transfer) -> Result<(), End> {
         let Transfer::Mark(mark) = transfer else {
             return match self.left {
@@ -538,7 +544,7 @@ impl BufRead for File<'_, '_, '_> {
     }
 }
 
-/// A data set under way.
+/// A full sync in progress.
 struct Loading<'l> {
     server: &'l Server,
     info: &'l ClientInfo,

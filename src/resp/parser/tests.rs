@@ -21,12 +21,12 @@ fn outcome(parser: &mut Parser, buf: &[u8], limits: &Limits) -> Outcome {
     })
 }
 
-/// The first request, the bytes given at once.
+/// The first request, parsed in one call.
 fn whole(buf: &[u8], limits: &Limits) -> Outcome {
     outcome(&mut Parser::new(), buf, limits)
 }
 
-/// The first request, the bytes given up to each of the cuts in turn.
+/// The first request, parsed in calls with the bytes up to each of the cuts.
 fn in_pieces(buf: &[u8], cuts: impl Iterator<Item = usize>, limits: &Limits) -> Outcome {
     let mut parser = Parser::new();
     for cut in cuts.chain([buf.len()]) {
@@ -78,7 +78,7 @@ fn multibulk() {
     check(b"*0\r\n", &[]);
     check(b"*-1\r\n", &[]);
     check(b"*-9\r\n", &[]);
-    // Neither the byte after a count's CR nor those after an argument are looked at.
+    // Neither the byte after a count's CR nor the two after an argument are checked.
     check(b"*1\rx$1\rxaxx", &[b"a"]);
 }
 
@@ -177,8 +177,8 @@ fn long_lines() {
     }
 }
 
-/// A peer that lost its place sends bytes that never make a request; it must
-/// be cut off and not read for ever.
+/// A peer that has lost the framing sends bytes that never form a request; it must be
+/// disconnected, and not read for ever.
 #[test]
 fn nul_ends_in_an_error() {
     let junk = [vec![b'A'; 1024], b"\r\n".to_vec()].concat().repeat(80);
@@ -228,7 +228,7 @@ fn a_big_argument_arrives_in_parts() {
     );
 }
 
-/// One parser serves a connection's whole life.
+/// A connection uses one parser for all its requests.
 #[test]
 fn pipelined_requests() {
     let buf = b"*1\r\n$1\r\na\r\n'b c' d\r\n\r\n*1\r\n$1\r\ne\r\nf\r\n";

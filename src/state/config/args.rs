@@ -1,11 +1,10 @@
 //! The command line: `kedis-server [FILE | -] [--parameter value …]`.
 //!
-//! Flags are directives: what follows a flag, up to the next one, are its
-//! arguments; behind the file the first directive may begin without dashes. The word
-//! right after a flag is always one, even if it starts with
-//! `--`, so that a password may. `--save` alone means `--save ""`. `--load-rdb
-//! FILE`, `--accept-data-loss` and `--repair` are no parameters: they say what to do
-//! this once.
+//! Flags are directives: the words after a flag, up to the next one, are its arguments. After
+//! the file the first directive may begin without dashes. The word right after a flag is always
+//! an argument, even if it starts with `--`, so that a password may. `--save` alone means
+//! `--save ""`. `--load-rdb FILE`, `--accept-data-loss` and `--repair` are not parameters: they
+//! apply to this start only.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -28,14 +27,14 @@ pub enum Startup {
     Help,
 }
 
-/// What else is known of a start; paths are absolute.
+/// Other properties of a start; paths are absolute.
 #[derive(Debug, Default)]
 pub struct Given {
     /// The file that the configuration came from.
     pub file: Option<PathBuf>,
     /// The RDB file or append-only log whose data is to be served.
     pub load_rdb: Option<PathBuf>,
-    /// Whether to start although a part of what was acknowledged is lost.
+    /// Whether to start although acknowledged writes are lost.
     pub accept_data_loss: bool,
     /// Whether to repair the database rather than serve it.
     pub repair: bool,
@@ -49,7 +48,7 @@ struct Directive {
     arguments: Vec<Vec<u8>>,
 }
 
-/// What the arguments are, before any of it is tried.
+/// The parsed command line, before it is applied.
 enum Parsed {
     Version,
     Help,
@@ -66,7 +65,7 @@ impl Config {
         Self::from_args_and_stdin(args, std::io::stdin())
     }
 
-    /// As [`Config::from_args`], with what to read when the file is `-`.
+    /// As [`Config::from_args`], with the standard input that is read if the file is `-`.
     pub fn from_args_and_stdin<I>(args: I, stdin: impl Read) -> Result<Startup, ConfigError>
     where
         I: IntoIterator,
@@ -121,7 +120,7 @@ impl Config {
 }
 
 impl Given {
-    /// What a flag without arguments sets that is no parameter.
+    /// The field of a flag that has no arguments and is not a parameter.
     fn flag(&mut self, name: &[u8]) -> Option<&mut bool> {
         match name.to_ascii_lowercase().as_slice() {
             b"accept-data-loss" => Some(&mut self.accept_data_loss),
@@ -146,31 +145,32 @@ fn parse(args: Vec<Vec<u8>>) -> Result<Parsed, ConfigError> {
     let mut args = args.into_iter().peekable();
     let file = args.next_if(|arg| arg == b"-" || !arg.starts_with(b"-"));
     let mut directives: Vec<Directive> = Vec::new();
-    // Whether the last word was a bare flag, which takes the next word as it is.
-    let mut hungry = false;
+    // Whether the last word was a flag without a value, which takes the next word as its
+    // argument.
+    let mut takes_next = false;
     while let Some(arg) = args.next() {
-        match (hungry, arg.as_slice()) {
+        match (takes_next, arg.as_slice()) {
             (false, b"-v" | b"--version") => return Ok(Parsed::Version),
             (false, b"-h" | b"--help") => return Ok(Parsed::Help),
             (false, [b'-', b'-', flag @ ..]) => {
                 let directive = flag_words(flag)?;
                 let is_bare = Given::default().flag(&directive.name).is_some();
-                hungry = directive.arguments.is_empty() && !is_bare;
+                takes_next = directive.arguments.is_empty() && !is_bare;
                 let next_is_flag = args.peek().is_none_or(|next| next.starts_with(b"--"));
-                let bare_save = hungry && directive.name.eq_ignore_ascii_case(b"save");
+                let bare_save = takes_next && directive.name.eq_ignore_ascii_case(b"save");
                 directives.push(directive);
                 if bare_save && next_is_flag {
-                    hungry = false;
+                    takes_next = false;
                     if let Some(last) = directives.last_mut() {
                         last.arguments.push(Vec::new());
                     }
                 }
             }
             _ => {
-                hungry = false;
+                takes_next = false;
                 match directives.last_mut() {
                     Some(last) => last.arguments.push(arg),
-                    // Behind the file a line may begin without dashes.
+                    // After the file a directive may begin without dashes.
                     None if Param::find(&arg).is_some() => directives.push(Directive {
                         name: arg,
                         arguments: Vec::new(),
@@ -183,7 +183,7 @@ fn parse(args: Vec<Vec<u8>>) -> Result<Parsed, ConfigError> {
     Ok(Parsed::Run(file, directives))
 }
 
-/// A flag may hold its arguments: `"--port 6380"`.
+/// A flag may contain its arguments: `"--port 6380"`.
 fn flag_words(flag: &[u8]) -> Result<Directive, ConfigError> {
     let mut words = split(flag).map_err(|error| stray(flag, error.into()))?;
     if words.is_empty() {

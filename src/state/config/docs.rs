@@ -1,4 +1,4 @@
-//! What the table says to people: `--help`, and the manual's table of parameters.
+//! Texts from the table: `--help`, and the manual's table of parameters.
 
 use std::fmt::Write;
 
@@ -20,13 +20,13 @@ standard input. Every parameter is a flag as well, and flags win over the file.
   --load-rdb FILE  fill an empty server with this RDB file of Redis or Valkey, or
                    with this append-only log: its directory, manifest or file
   --accept-data-loss
-                   start although a part of what was acknowledged is lost
-  --repair         save what can be read of a damaged database, and end
+                   start although acknowledged writes are lost
+  --repair         keep what can be read of a damaged database, and exit
 
 Parameters:
 ";
 
-/// The default as the documentation shows it: without the place it was made in.
+/// The default as the documentation shows it, independent of the directory of the build.
 fn default_text(param: &Param, defaults: &Config) -> String {
     if param.has(Flag::Located) {
         return ".".into();

@@ -23,24 +23,24 @@ impl NotifyEvents {
     pub const ZSET: NotifyEvents = NotifyEvents(Class::ZSET.bits());
     /// `x`: a key expired.
     pub const EXPIRED: NotifyEvents = NotifyEvents(Class::EXPIRED.bits());
-    /// `e`: a key was evicted, which never happens here.
+    /// `e`: a key was evicted, which does not happen here.
     pub const EVICTED: NotifyEvents = NotifyEvents(Class::EVICTED.bits());
     /// `t`: streams.
     pub const STREAM: NotifyEvents = NotifyEvents(Class::STREAM.bits());
     /// `d`: keys of a module's type; here JSON.
     pub const MODULE: NotifyEvents = NotifyEvents(Class::MODULE.bits());
-    /// `n`: a key came to be. Not part of `A`.
+    /// `n`: a key was created. Not part of `A`.
     pub const NEW: NotifyEvents = NotifyEvents(Class::NEW.bits());
     /// `K`: publish to `__keyspace@<db>__:<key>`.
     pub const KEYSPACE: NotifyEvents = NotifyEvents(1 << 11);
     /// `E`: publish to `__keyevent@<db>__:<event>`.
     pub const KEYEVENT: NotifyEvents = NotifyEvents(1 << 12);
-    /// `m`: a key was asked for that is not there. Not part of `A`.
+    /// `m`: a key was accessed that does not exist. Not part of `A`.
     pub const KEY_MISS: NotifyEvents = NotifyEvents(Class::KEY_MISS.bits());
     /// `A`: all of `g$lshzxetd`.
     pub const ALL: NotifyEvents = NotifyEvents((1 << 10) - 1);
 
-    /// The letters in the order in which they are written.
+    /// The letters, in the order of output.
     const LETTERS: [(u8, NotifyEvents); 14] = [
         (b'g', Self::GENERIC),
         (b'$', Self::STRING),
@@ -63,7 +63,7 @@ impl NotifyEvents {
         self.0 & events.0 == events.0
     }
 
-    /// The classes of events that are published; none if there is no channel for them.
+    /// The classes of published events; empty without a channel for them.
     pub fn classes(self) -> Class {
         match self.is_silent() {
             true => Class::empty(),
@@ -71,7 +71,7 @@ impl NotifyEvents {
         }
     }
 
-    /// Whether nothing would be published: no channel or no event.
+    /// Whether nothing is published: no channel or no event.
     pub fn is_silent(self) -> bool {
         let channels = Self::KEYSPACE.0 | Self::KEYEVENT.0;
         self.0 & channels == 0 || self.0 & !channels == 0
@@ -103,8 +103,8 @@ impl Field for NotifyEvents {
         if all {
             out.push(b'A');
         }
-        // Redis forgets an `n` beside `A` here; it is kept, so that the text
-        // always reads back as the same set.
+        // Redis omits an `n` beside `A`. It is kept here, so that the text always reads back as
+        // the same set.
         out.extend(
             Self::LETTERS
                 .iter()

@@ -1,4 +1,4 @@
-//! Configuration files: lines, `include`, and the errors that stop a start.
+//! Configuration files: lines, `include`, and errors that prevent a start.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -11,14 +11,14 @@ use super::value::{Source, ValueError};
 use super::{Config, split_value};
 use crate::base::glob;
 
-/// Longest file that is taken.
+/// Longest file that is accepted, in bytes.
 const FILE_MAX_BYTES: u64 = 16 << 20;
 /// Deepest nesting of `include`.
 const INCLUDE_MAX_DEPTH: usize = 16;
-/// Most files of one start.
+/// Most included files in one start.
 const FILES_MAX: usize = 256;
 
-/// Where a directive stands.
+/// The place of a directive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A line, counted from 1, of a file.
@@ -48,25 +48,25 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// A directive that was taken.
+/// The place and text of a directive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     origin: Origin,
-    /// As it reads.
+    /// The text of its line.
     text: String,
 }
 
-/// Where each parameter was set last, for what turns out to be wrong later.
+/// Where each parameter was set last, for errors that are found later.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     of: HashMap<&'static str, Place>,
-    /// The same for directives that stand on several lines, by their first word.
+    /// The same for directives with several lines, by their first argument.
     of_lines: HashMap<(&'static str, Vec<u8>), Place>,
 }
 
 impl Places {
-    /// `reason`, with the directive that set a parameter, if one did. With the first of
-    /// its words where it stands on several lines.
+    /// `reason`, and the directive that set the parameter, if one did. `word` selects a line by
+    /// its first argument if there are several.
     pub fn explain(&self, reason: &str, parameter: &str, word: Option<&str>) -> String {
         let of_word = word.and_then(|word| {
             let mut lines = self.of_lines.iter();
@@ -89,25 +89,25 @@ impl Places {
     }
 }
 
-/// Why a directive was not taken.
+/// Why a directive is not accepted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Reason {
-    /// The line does not fall into words.
+    /// The line cannot be split into words.
     #[error(transparent)]
     Lex(#[from] LexError),
-    /// No parameter of this name, and what one that looks like it is called.
+    /// There is no parameter of this name; the most similar name.
     #[error("Bad directive or wrong number of arguments: no parameter has the name '{0}'{hint}. `kedis-server --help` lists them", hint = hint(.1))]
     Unknown(String, Option<&'static str>),
-    /// The same, for a parameter and its value in one word.
+    /// The same, for a parameter and its value joined by `=`.
     #[error("Bad directive: a space stands between a parameter and its value: `{0}`")]
     Joined(String),
-    /// The parameter does not take the value.
+    /// The parameter does not accept the value.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// A module was asked for.
+    /// The directive loads a module.
     #[error("Modules cannot be loaded into this server")]
     Module,
-    /// Files include each other too deeply or too often.
+    /// Files include each other too deeply, or too many.
     #[error("Too many files include each other")]
     IncludeDepth,
     /// An included file cannot be read.
@@ -115,7 +115,7 @@ pub enum Reason {
     Include {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         error: String,
     },
     /// An included path has wildcards before its last part.
@@ -124,7 +124,7 @@ pub enum Reason {
     /// A word where a flag was expected.
     #[error("Only the first argument may be a configuration file; parameters start with --")]
     StrayArgument,
-    /// Not one file to load.
+    /// `--load-rdb` does not name exactly one file.
     #[error("--load-rdb takes the name of one file")]
     RdbFile,
 }
@@ -137,22 +137,22 @@ pub enum ConfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         error: std::io::Error,
     },
-    /// A directive cannot be taken.
+    /// A directive is not accepted.
     #[error("*** FATAL CONFIG FILE ERROR (Kedis {version}) ***\n{origin}\n>>> '{text}'\n{reason}", version = env!("CARGO_PKG_VERSION"))]
     Directive {
-        /// Where it stands.
+        /// Its place.
         origin: Origin,
-        /// The line, or what the command line amounts to.
+        /// The line, or the equivalent of the command line.
         text: String,
-        /// Why.
+        /// The reason.
         reason: Reason,
     },
 }
 
-/// Reads files into a configuration, bounded as a whole.
+/// Reads files into a configuration, with limits on all of them together.
 pub(super) struct Loader<'a> {
     config: &'a mut Config,
     places: Places,
@@ -170,12 +170,12 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Where the parameters were set.
+    /// The places of the parameters.
     pub(super) fn into_places(self) -> Places {
         self.places
     }
 
-    /// Takes all of a file.
+    /// Reads a file.
     pub(super) fn file(&mut self, path: &Path) -> Result<(), ConfigError> {
         let unreadable = |error| ConfigError::Unreadable {
             path: path.to_owned(),
@@ -186,7 +186,7 @@ impl<'a> Loader<'a> {
         self.text(&text, &|line| Origin::File(path.to_owned(), line))
     }
 
-    /// Takes all lines of a text.
+    /// Reads all lines of a text.
     pub(super) fn text(
         &mut self,
         text: &[u8],
@@ -208,7 +208,7 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Takes the words of one directive; `describe` says where it stands and how it reads.
+    /// Applies one directive; `describe` returns its place and text.
     fn directive(
         &mut self,
         words: Result<Vec<Vec<u8>>, Reason>,
@@ -268,7 +268,7 @@ impl<'a> Loader<'a> {
         Ok(param)
     }
 
-    /// Takes a directive of the command line.
+    /// Applies a directive of the command line.
     pub(super) fn argument(
         &mut self,
         name: &[u8],
@@ -288,9 +288,9 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// For a name that no parameter has.
+/// The reason for an unknown name.
 pub(super) fn unknown(name: &[u8]) -> Reason {
-    // What stands behind `=` is a value, which may be a password.
+    // The part after `=` is a value, which may be a password.
     let name = name.split(|byte| *byte == b'=').next().unwrap_or_default();
     let shown = String::from_utf8_lossy(name).into_owned();
     let similar = Param::similar(&shown.to_ascii_lowercase().replace('_', "-"));
@@ -301,7 +301,7 @@ fn hint(similar: &Option<&'static str>) -> String {
     similar.map_or_else(String::new, |name| format!(", did you mean '{name}'?"))
 }
 
-/// `port=1`, as it would be taken.
+/// The corrected form of `port=1`.
 fn joined(name: &[u8]) -> Option<String> {
     let equals = name.iter().position(|byte| *byte == b'=')?;
     let (name, value) = name.split_at(equals);
@@ -314,8 +314,8 @@ fn joined(name: &[u8]) -> Option<String> {
     ))
 }
 
-/// Takes the arguments of a parameter's line. One argument of a parameter that
-/// takes many may hold them all: `save "900 1 300 10"`.
+/// Applies the arguments of a parameter's line. A single argument may contain several: `save
+/// "900 1 300 10"`.
 pub(super) fn assign_directive(
     config: &mut Config,
     param: &Param,
@@ -330,7 +330,7 @@ pub(super) fn assign_directive(
     }
 }
 
-/// All bytes of a reader, if they are few enough to be a configuration.
+/// All bytes of a reader, up to [`FILE_MAX_BYTES`].
 pub(super) fn read_bounded(reader: impl Read) -> std::io::Result<Vec<u8>> {
     let mut text = Vec::new();
     reader.take(FILE_MAX_BYTES + 1).read_to_end(&mut text)?;
@@ -358,7 +358,7 @@ fn included(pattern: &[u8]) -> Result<Vec<PathBuf>, Reason> {
     if is_pattern(folder) {
         return Err(Reason::IncludePattern);
     }
-    // A folder that is not there has no files that match.
+    // A missing folder has no matching files.
     let mut paths: Vec<PathBuf> = std::fs::read_dir(as_path(folder))
         .into_iter()
         .flatten()
@@ -379,7 +379,7 @@ impl Config {
         Ok(config)
     }
 
-    /// The defaults changed by the text of a file; errors call the text `name`.
+    /// The defaults changed by the text of a file; errors call the file `name`.
     pub fn from_text(text: &[u8], name: &Path) -> Result<Config, ConfigError> {
         let mut config = Config::default();
         Loader::new(&mut config).text(text, &|line| Origin::File(name.to_owned(), line))?;

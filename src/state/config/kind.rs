@@ -1,24 +1,24 @@
-//! What values a parameter takes.
+//! The kinds of values of parameters.
 
-/// What values a parameter takes, as far as it can be said without its type.
+/// The kind of a parameter's values, as far as it does not depend on a Rust type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ParamKind {
     /// `yes` or `no`.
     Bool,
     /// A decimal integer within bounds.
     Int {
-        /// Smallest value taken.
+        /// Smallest value.
         min: i64,
-        /// Largest value taken.
+        /// Largest value.
         max: i64,
     },
     /// File permissions in octal, `0` to `777`.
     Octal,
     /// A number of bytes, with units (`1k` = 1000, `1kb` = 1024, m, g).
     Memory {
-        /// Smallest number of bytes taken.
+        /// Smallest number of bytes.
         min: u64,
-        /// Largest number of bytes taken.
+        /// Largest number of bytes.
         max: u64,
     },
     /// As `Memory`, or a percentage of `maxmemory`.
@@ -29,9 +29,9 @@ pub enum ParamKind {
     Flags(&'static [&'static str]),
     /// One string.
     Text,
-    /// Several words in one directive; the text shows them for the documentation.
+    /// Several words in one directive; the text is the syntax for the documentation.
     Words(&'static str),
-    /// As `Words`, but the directive may stand on several lines that add up.
+    /// As `Words`, but the directive may have several lines that add up.
     Lines(&'static str),
 }
 
@@ -44,7 +44,7 @@ impl ParamKind {
         )
     }
 
-    /// The values taken, in words for `--help` and the manual.
+    /// The accepted values, for `--help` and the manual.
     pub fn describe(&self) -> String {
         match self {
             ParamKind::Bool => "yes, no".into(),

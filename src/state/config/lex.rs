@@ -1,9 +1,9 @@
-//! Words and quotes of redis.conf: how a line becomes words and a word text again.
+//! Words and quotes of redis.conf: splits lines into words, and quotes words.
 
-/// Longest line that is taken; what is longer is no configuration.
+/// Longest line that is accepted.
 const LINE_MAX_BYTES: usize = 1 << 20;
 
-/// Why a line does not fall into words.
+/// Why a line cannot be split into words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LexError {
     /// A quote that does not end, or that something other than a space follows.
@@ -12,7 +12,7 @@ pub enum LexError {
     /// A zero byte.
     #[error("The line contains a zero byte")]
     ZeroByte,
-    /// More bytes than any directive needs.
+    /// More bytes than any directive may have.
     #[error("The line is too long")]
     TooLong,
 }
@@ -21,8 +21,8 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c)
 }
 
-/// Splits a line into words. `"…"` knows `\n \r \t \b \a \xHH` and takes any
-/// other escaped byte as it is; `'…'` knows only `\'`.
+/// Splits a line into words. `"…"` supports the escapes `\n \r \t \b \a \xHH`, and any other
+/// escaped byte stands for itself; `'…'` supports only `\'`.
 pub fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, LexError> {
     if line.len() > LINE_MAX_BYTES {
         return Err(LexError::TooLong);
@@ -47,7 +47,7 @@ pub fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, LexError> {
     }
 }
 
-/// One word from the start of `rest`, and what follows it.
+/// The first word of `rest`, and what follows it.
 fn word(mut rest: &[u8]) -> Result<(Vec<u8>, &[u8]), LexError> {
     let mut out = Vec::new();
     loop {
@@ -130,7 +130,7 @@ fn single_quoted<'a>(mut rest: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8], 
     }
 }
 
-/// The word in double quotes with everything unprintable escaped.
+/// The word in double quotes, with unprintable bytes escaped.
 pub fn quote_always(word: &[u8]) -> Vec<u8> {
     let mut out = vec![b'"'];
     for &byte in word {
@@ -149,7 +149,7 @@ pub fn quote_always(word: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The word as a file needs it: quoted when it would not read back as it is.
+/// The word as it is written to a file: quoted if it would not read back unchanged.
 pub fn quote(word: &[u8]) -> Vec<u8> {
     let plain = !word.is_empty()
         && word

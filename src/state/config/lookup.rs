@@ -1,10 +1,10 @@
-//! Finding a parameter by its name.
+//! Look-up of parameters by name.
 
 use super::params::{PARAMS, Param};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// Flags of the command line that are no parameters.
+/// Flags of the command line that are not parameters.
 const ONCE: [&str; 5] = [
     "--load-rdb",
     "--accept-data-loss",
@@ -33,10 +33,9 @@ impl Param {
             .map(|(name, param)| (*name, *param))
     }
 
-    /// The name, alias or [flag](ONCE) that looks most like `name`, which is none of
-    /// them.
+    /// The name, alias or [flag](ONCE) that is most similar to `name`, an unknown one.
     pub(super) fn similar(name: &str) -> Option<&'static str> {
-        /// From 0, nothing in common, to 1, the same.
+        /// Minimal similarity, from 0 (nothing in common) to 1 (equal).
         const ENOUGH: f64 = 0.85;
         let names = PARAMS.iter().flat_map(Param::names).chain(ONCE);
         let likeness = |known: &'static str| {

@@ -1,19 +1,19 @@
-//! The memory budget: `maxmemory`, or a share of what the process may use.
+//! The memory budget: `maxmemory`, or a share of the available memory.
 
 use std::path::Path;
 
 use super::Config;
 
-/// The share of the machine or cgroup that the server takes by default, in percent.
-/// The other half is the page cache's, which RocksDB's files live in.
+/// The default share of the machine or cgroup, in percent. The other half is left to the page
+/// cache, which holds RocksDB's files.
 const DEFAULT_SHARE_PERCENT: u64 = 50;
-/// The least that the server can work with.
+/// The smallest budget that the server can work with.
 const BUDGET_MIN_BYTES: u64 = 32 << 20;
-/// What a machine is taken to have that does not say.
+/// The memory of a machine whose size is unknown.
 const UNKNOWN_MACHINE_BYTES: u64 = 1 << 30;
 
-/// Bytes that caches, memtables and buffers may take together; no more than there
-/// are, whatever the configuration says.
+/// Bytes that caches, memtables and buffers may take together. At most the available memory,
+/// whatever the configuration says.
 pub fn memory_budget(config: &Config) -> u64 {
     let available = available_bytes(Path::new("/"));
     let budget = match config.max_memory_bytes {
@@ -23,8 +23,8 @@ pub fn memory_budget(config: &Config) -> u64 {
     budget.max(BUDGET_MIN_BYTES)
 }
 
-/// The memory of the machine, or the cgroup's limit if that is less. `root` is
-/// the root of the file system.
+/// The memory of the machine, or the cgroup's limit if that is less. `root` is the root of the
+/// file system.
 pub(super) fn available_bytes(root: &Path) -> u64 {
     let machine = read(&root.join("proc/meminfo"))
         .and_then(|text| meminfo_total_bytes(&text))
@@ -44,7 +44,7 @@ fn meminfo_total_bytes(text: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The least limit on the way from the process' cgroup up to the root, v2 and v1.
+/// The smallest limit of the process' cgroup and its ancestors, v2 and v1.
 fn cgroup_limit_bytes(root: &Path) -> Option<u64> {
     let membership = read(&root.join("proc/self/cgroup"))?;
     let base = root.join("sys/fs/cgroup");
@@ -62,9 +62,9 @@ fn cgroup_limit_bytes(root: &Path) -> Option<u64> {
     limits.min()
 }
 
-/// The least number in files called `name` from `base`/`path` up to `base`.
-/// Inside a container the path may name folders that only the host has; those
-/// are passed over, and the mount's own root holds the limit.
+/// The smallest number in files called `name` from `base`/`path` up to `base`. Inside a
+/// container the path may name folders that exist only on the host; those are skipped, and the
+/// mount's own root holds the limit.
 fn least_limit(base: &Path, path: &str, name: &str) -> Option<u64> {
     base.join(path.trim_start_matches('/'))
         .ancestors()

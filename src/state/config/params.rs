@@ -1,8 +1,8 @@
 //! The one table of parameters.
 //!
-//! A row is a field of [`Config`], its default, its names, the values it takes
-//! and what sets it apart; files, the command line, CONFIG GET, SET and REWRITE,
-//! `--help` and the manual's table all come from it. A new parameter is a row.
+//! A row is a field of [`Config`], its default, its names, the values it accepts and its flags.
+//! Files, the command line, CONFIG GET, SET and REWRITE, `--help` and the manual's table are
+//! derived from it. A new parameter is a row.
 
 mod table;
 
@@ -52,7 +52,7 @@ const RENAME: ParamKind = ParamKind::Lines("NAME NEWNAME, or NAME \"\"");
 
 params! {
     // Network
-    /// Addresses to listen on; `*` is every address, one with `-` before it may be missing.
+    /// Addresses to listen on; `*` is every address, one with `-` before it may be unavailable.
     bind: Vec<String> = vec!["*".into(), "-::*".into()] => "bind", ParamKind::Words("ADDRESS ...");
     /// TCP port to listen on; 0 listens on none.
     port: u16 = 6379 => "port", PORT;
@@ -60,19 +60,19 @@ params! {
     unixsocket: PathBuf = PathBuf::new() => "unixsocket", ParamKind::Text, Start;
     /// Permissions of the Unix socket, in octal; 0 leaves them to the umask.
     unixsocketperm: u32 = 0 => "unixsocketperm", ParamKind::Octal, Start;
-    /// Connections that may wait to be accepted.
+    /// Length of the queue of connections that wait to be accepted.
     tcp_backlog: u32 = 511 => "tcp-backlog", COUNT, Start;
-    /// Close a client that was idle for this many seconds; 0 never does.
+    /// Seconds after which an idle client is disconnected; 0 is never.
     timeout_s: u64 = 0 => "timeout", COUNT;
-    /// Seconds of silence after which TCP asks whether the peer still lives; 0 never asks.
+    /// Idle seconds after which TCP keepalive probes are sent; 0 sends none.
     tcp_keepalive_s: u64 = 300 => "tcp-keepalive", COUNT;
-    /// While no password is set, refuse clients that are not on this machine.
+    /// Without a password, accept only clients on this machine.
     protected_mode: bool = true => "protected-mode", ParamKind::Bool;
-    /// Clients that may be connected at once, as far as the limit of open files has room for them beside the database.
+    /// Most clients at a time, as far as the limit of open files permits besides the database.
     max_clients: u32 = 10_000 => "maxclients", int(1, 4_294_967_295);
     /// Local address of outgoing connections; empty leaves it to the system.
     bind_source_addr: String = String::new() => "bind-source-addr", ParamKind::Text;
-    /// Connections taken from one socket before others have their turn.
+    /// Connections accepted from one listening socket before others are served.
     max_new_connections_per_cycle: u32 = 10 => "max-new-connections-per-cycle", int(1, 1000);
     /// Mark of the listening sockets for the system's packet filter.
     socket_mark_id: u32 = 0 => "socket-mark-id", int(0, 4_294_967_295), Start, Inert;
@@ -88,27 +88,27 @@ params! {
     pidfile: PathBuf = PathBuf::new() => "pidfile", ParamKind::Text, Start;
     /// How much is logged.
     loglevel: LogLevel = LogLevel::Notice => "loglevel", ParamKind::Choice(LogLevel::NAMES);
-    /// Log file; empty logs to standard output. One that is moved away is made anew, with the next line or at a SIGHUP.
+    /// Log file; empty logs to standard output. If it is moved away, a new one is created, with the next line or at a SIGHUP.
     logfile: PathBuf = PathBuf::new() => "logfile" | "logpath", ParamKind::Text, Start;
-    /// Databases that SELECT may choose from.
+    /// Number of databases.
     databases: u32 = 16 => "databases", int(1, 65_535), Start;
-    /// Threads that serve clients; 0 takes one fewer than there are processors.
+    /// Threads that serve clients; 0 is one fewer than there are processors, and at least 1.
     io_threads: u32 = 0 => "io-threads" | "io-thread-num", int(0, 128), Start;
-    /// Housekeeping keeps times of its own; INFO shows this, brought between 1 and 500.
+    /// Background tasks have intervals of their own; INFO shows this value, limited to 1 to 500.
     hz: u32 = 10 => "hz", COUNT, Inert;
     /// Seconds that a shutdown waits for replicas to catch up.
     shutdown_timeout_s: u64 = 10 => "shutdown-timeout", COUNT;
-    /// What a SIGINT does.
+    /// Options of the shutdown at a SIGINT.
     shutdown_on_sigint: WordFlags = WordFlags(vec![]) => "shutdown-on-sigint", SIGNALS;
-    /// What a SIGTERM does.
+    /// Options of the shutdown at a SIGTERM.
     shutdown_on_sigterm: WordFlags = WordFlags(vec![]) => "shutdown-on-sigterm", SIGNALS;
-    /// Who may use DEBUG.
+    /// Which clients may use DEBUG.
     enable_debug_command: AllowAccess = AllowAccess::No => "enable-debug-command", ACCESS, Start;
-    /// Who may change protected parameters with CONFIG SET.
+    /// Which clients may change protected parameters with CONFIG SET.
     enable_protected_configs: AllowAccess = AllowAccess::No => "enable-protected-configs", ACCESS, Start;
-    /// Who may use MODULE LOAD and UNLOAD; no module can be loaded.
+    /// Which clients may use MODULE LOAD and UNLOAD; no module can be loaded.
     enable_module_command: AllowAccess = AllowAccess::No => "enable-module-command", ACCESS, Start;
-    /// Gives commands another name, or none.
+    /// Renames a command, or disables it.
     renames: Renames = Renames::default() => "rename-command", RENAME, Start, FileOnly;
     /// Write a stack trace to the log when the server panics.
     crash_log_enabled: bool = true => "crash-log-enabled", ParamKind::Bool;
@@ -132,43 +132,43 @@ params! {
     dir: Directory = Directory::new(Path::new(".")) => "dir", ParamKind::Text, Guarded, Located;
     /// Name of the database's directory inside `dir`.
     db_name: FileName = FileName("kedis-db".into()) => "db-name", ParamKind::Text, Start;
-    /// Disk space, really allocated, that deletions and expiry live on when the disk is full; at most a twentieth of the disk. Commands that add data are refused while it is not there. 0 is none.
+    /// Disk space that is allocated in advance for deletions and expiry on a full disk; at most a twentieth of the disk. Commands that add data are refused while it cannot be allocated. 0 is none.
     disk_reserve_bytes: u64 = 128 * MIB => "disk-reserve", BYTES;
-    /// When writes reach the disk itself: before the reply, once a second, or when the system likes.
+    /// When writes are synced to the disk: before the reply, once a second, or when the operating system decides.
     appendfsync: AppendFsync = AppendFsync::Everysec => "appendfsync", ParamKind::Choice(AppendFsync::NAMES);
-    /// Name, inside `dir`, of what SAVE and BGSAVE write.
+    /// Name, inside `dir`, of the copy that SAVE and BGSAVE write.
     dbfilename: DumpName = DumpName("dump.rdb".into()) => "dbfilename", ParamKind::Text, Guarded;
-    /// Data is always durable; nothing is saved by the clock.
+    /// Data is always durable; there are no periodic saves.
     save: SavePoints = SavePoints::default() => "save", ParamKind::Lines("SECONDS CHANGES ..., or \"\""), Inert;
     /// Data is always durable.
     appendonly: bool = false => "appendonly", ParamKind::Bool, Inert;
-    /// Strings up to this many bytes stand in one row, longer ones in fragments.
+    /// Strings up to this many bytes are stored in one row, longer ones in fragments.
     string_inline_max_bytes: u64 = 16 * KIB => "string-inline-max", bytes(64, MIB), Start;
-    /// Collections up to this many bytes stand in their key's row; 0 packs none.
+    /// Collections up to this many bytes are stored in their key's row; 0 is none.
     packed_max_bytes: u64 = KIB => "packed-max-bytes", bytes(0, 64 * KIB), Start;
-    /// Collections up to this many elements stand in their key's row; 0 packs none.
+    /// Collections up to this many elements are stored in their key's row; 0 is none.
     packed_max_entries: u32 = 64 => "packed-max-entries", int(0, 1024), Start;
 
     // Memory and limits
     /// Memory budget of caches, memtables and buffers; 0 takes half of the machine or cgroup.
     max_memory_bytes: u64 = 0 => "maxmemory", bytes(0, u64::MAX);
-    /// Data is on disk and never evicted, whatever this says; an LFU policy lets OBJECT FREQ work.
+    /// Data is on disk and never evicted under any policy; an LFU policy enables OBJECT FREQ.
     maxmemory_policy: MaxmemoryPolicy = MaxmemoryPolicy::Noeviction => "maxmemory-policy", ParamKind::Choice(MaxmemoryPolicy::NAMES);
-    /// Keys that Redis looks at to evict one.
+    /// Keys that Redis samples to evict one.
     maxmemory_samples: u32 = 5 => "maxmemory-samples", int(1, INT), Inert;
     /// Effort that Redis spends on eviction.
     maxmemory_eviction_tenacity: u32 = 10 => "maxmemory-eviction-tenacity", int(0, 100), Inert;
-    /// Memory of all clients together, beyond which the largest are closed; requests and replies wait, or are refused, before that. 0 is a quarter of the memory budget, or a gigabyte of it if that is more; it is never more than caches can leave.
+    /// Memory of all clients together, beyond which the largest are disconnected; before that, requests and replies wait or are refused. 0 is a quarter of the memory budget, or a gigabyte if that is more; it is never more than the caches can free.
     maxmemory_clients: MemoryOrPercent = MemoryOrPercent::Bytes(0) => "maxmemory-clients", ParamKind::MemoryOrPercent;
-    /// Bytes that may wait to be sent, by class of client.
+    /// Limits for the unsent output of a client, by class.
     client_output_buffer_limit: BufferLimits = BufferLimits::default() => "client-output-buffer-limit", LIMITS;
-    /// Bytes of a request that may wait to be complete.
+    /// Limit for the bytes of a client's requests that wait or are incomplete, and of its queued commands.
     client_query_buffer_limit_bytes: u64 = GIB => "client-query-buffer-limit", bytes(MIB, i64::MAX.unsigned_abs());
-    /// Longest string that a request or a value may be.
+    /// Longest string in a request or value.
     proto_max_bulk_len_bytes: u64 = 512 * MIB => "proto-max-bulk-len", bytes(MIB, i64::MAX.unsigned_abs());
-    /// Keys that client-side caching remembers; 0 is no limit.
+    /// Keys that the table for client-side caching keeps; 0 is no limit.
     tracking_table_max_keys: u64 = 1_000_000 => "tracking-table-max-keys", LONG;
-    /// Places that SCAN has cursors of.
+    /// SCAN cursors that are kept.
     scan_cursors_max: u32 = 65_536 => "scan-cursors-max", int(16, INT);
     /// Bytes of writes that one tick collects before it commits.
     tick_max_bytes: u64 = 4 * MIB => "tick-max-bytes", bytes(64 * KIB, GIB);
@@ -176,17 +176,17 @@ params! {
     tick_max_commands: u32 = 4096 => "tick-max-commands", int(1, INT);
     /// Microseconds that one tick runs commands before it commits.
     tick_max_us: u64 = 5000 => "tick-max-us", int(10, INT);
-    /// Microseconds that a thread kept busy by many clients with few requests at a time waits for more of them, which takes less of the processor; 0 never waits.
+    /// Microseconds that a thread waits for further requests when many clients keep it busy with few at a time, which saves processor time; 0 never waits.
     tick_gather_us: u64 = 15 => "tick-gather-us", int(0, 1000);
 
     // Expiry and deletion
     /// Milliseconds between two passes of the expire thread.
     expire_period_ms: u64 = 100 => "expire-period-ms", int(1, 60_000);
-    /// Keys that the expire thread takes in one batch.
+    /// Keys that the expire thread deletes in one commit.
     expire_slice_keys: u32 = 256 => "expire-slice-keys", int(1, 100_000);
     /// Rows per second that the reclaim of deleted collections removes one by one; 0 is no limit.
     reclaim_rows_per_s: u64 = 500_000 => "reclaim-rows-per-second", COUNT;
-    /// The expire thread goes by `expire-period-ms` and `expire-slice-keys`.
+    /// The expire thread is controlled by `expire-period-ms` and `expire-slice-keys`.
     active_expire_effort: u32 = 1 => "active-expire-effort", int(1, 10), Inert;
     /// Deleting is always lazy.
     lazyfree_lazy_eviction: bool = false => "lazyfree-lazy-eviction", ParamKind::Bool, Inert;
@@ -204,7 +204,7 @@ params! {
     lazyexpire_nested_arbitrary_keys: bool = true => "lazyexpire-nested-arbitrary-keys", ParamKind::Bool, Inert;
 
     // Observation
-    /// Microseconds beyond which a command enters the slow log; 0 takes all, -1 none.
+    /// Microseconds beyond which a command enters the slow log; 0 logs all, -1 none.
     slowlog_log_slower_than_us: i64 = 10_000 => "slowlog-log-slower-than" | "commandlog-execution-slower-than", int(-1, i64::MAX);
     /// Entries that the slow log keeps.
     slowlog_max_len: u64 = 128 => "slowlog-max-len" | "commandlog-slow-execution-max-len", LONG;
@@ -225,47 +225,47 @@ params! {
     /// Keyspace events that are published: letters of `Ag$lshzxeKEtmdn`.
     notify_keyspace_events: NotifyEvents = NotifyEvents::default() => "notify-keyspace-events", ParamKind::Text;
 
-    // What OBJECT ENCODING says, by Redis' bounds
-    /// Fields up to which a hash is called a listpack.
+    // The bounds of Redis that OBJECT ENCODING applies
+    /// Most fields of a hash that OBJECT ENCODING reports as listpack.
     hash_max_listpack_entries: u64 = 512 => "hash-max-listpack-entries" | "hash-max-ziplist-entries", LONG;
-    /// Bytes of a field or value up to which a hash is called a listpack.
+    /// Longest field or value, in bytes, of a hash that OBJECT ENCODING reports as listpack.
     hash_max_listpack_value_bytes: u64 = 64 => "hash-max-listpack-value" | "hash-max-ziplist-value", BYTES;
     /// Elements of one listpack of a list, or -1 to -5 for 4 to 64 KiB.
     list_max_listpack_size: i32 = -2 => "list-max-listpack-size" | "list-max-ziplist-size", ANY;
     /// Nodes at both ends of a list that Redis leaves uncompressed.
     list_compress_depth: u32 = 0 => "list-compress-depth", COUNT, Inert;
-    /// Members up to which a set of integers is called an intset.
+    /// Most members of a set of integers that OBJECT ENCODING reports as intset.
     set_max_intset_entries: u64 = 512 => "set-max-intset-entries", LONG;
-    /// Members up to which a set is called a listpack.
+    /// Most members of a set that OBJECT ENCODING reports as listpack.
     set_max_listpack_entries: u64 = 128 => "set-max-listpack-entries", LONG;
-    /// Bytes of a member up to which a set is called a listpack.
+    /// Longest member, in bytes, of a set that OBJECT ENCODING reports as listpack.
     set_max_listpack_value_bytes: u64 = 64 => "set-max-listpack-value", BYTES;
-    /// Members up to which a sorted set is called a listpack.
+    /// Most members of a sorted set that OBJECT ENCODING reports as listpack.
     zset_max_listpack_entries: u64 = 128 => "zset-max-listpack-entries" | "zset-max-ziplist-entries", LONG;
-    /// Bytes of a member up to which a sorted set is called a listpack.
+    /// Longest member, in bytes, of a sorted set that OBJECT ENCODING reports as listpack.
     zset_max_listpack_value_bytes: u64 = 64 => "zset-max-listpack-value" | "zset-max-ziplist-value", BYTES;
     /// Bytes up to which a HyperLogLog stays sparse.
     hll_sparse_max_bytes: u64 = 3000 => "hll-sparse-max-bytes", BYTES;
-    /// Approximate trimming goes by entries: `stream-node-max-entries`.
+    /// Approximate trimming counts entries: see `stream-node-max-entries`.
     stream_node_max_bytes: u64 = 4096 => "stream-node-max-bytes", BYTES, Inert;
     /// Entries of a stream's node in Redis; approximate trimming works in such nodes.
     stream_node_max_entries: u64 = 100 => "stream-node-max-entries", LONG;
 
     // Scripts
-    /// Milliseconds after which a script counts as slow and other clients are told BUSY.
+    /// Milliseconds after which a script counts as slow and other clients get the error BUSY.
     busy_reply_threshold_ms: u64 = 5000 => "busy-reply-threshold" | "lua-time-limit", LONG;
-    /// What is told BUSY: commands that need keys of the slow script, or all, as in Redis.
+    /// Which commands get the error BUSY: those that need keys of the slow script, or all, as in Redis.
     busy_reply_scope: BusyScope = BusyScope::Keys => "busy-reply-scope", ParamKind::Choice(BusyScope::NAMES);
 
-    /// Whether scripts had functions that reach behind the sandbox; they never have.
+    /// Scripts never have the functions that bypass the sandbox.
     lua_enable_deprecated_api: bool = false => "lua-enable-deprecated-api", ParamKind::Bool, Start, Inert;
 
     // Replication
-    /// The server whose replica this one is.
+    /// The master of this server, which is then a replica.
     replicaof: Option<MasterAddr> = None => "replicaof" | "slaveof", HOST_PORT, Start;
-    /// User that this replica logs in as.
+    /// User name with which a replica authenticates to its master.
     masteruser: String = String::new() => "masteruser" | "primaryuser", ParamKind::Text;
-    /// Password that this replica logs in with.
+    /// Password with which a replica authenticates to its master.
     masterauth: Secret = Secret::default() => "masterauth" | "primaryauth", ParamKind::Text, Secret;
     /// A replica refuses writes of clients.
     replica_read_only: bool = true => "replica-read-only" | "slave-read-only", ParamKind::Bool;
@@ -273,49 +273,49 @@ params! {
     replica_serve_stale_data: bool = true => "replica-serve-stale-data" | "slave-serve-stale-data", ParamKind::Bool;
     /// Seconds of silence after which either side drops the link.
     repl_timeout_s: u64 = 60 => "repl-timeout", int(1, INT);
-    /// Seconds between two signs of life to a replica.
+    /// Seconds between two keepalive messages to a replica.
     repl_ping_replica_period_s: u64 = 10 => "repl-ping-replica-period" | "repl-ping-slave-period", int(1, INT);
-    /// Replicas go on in the binlog: see `binlog-max-bytes`.
+    /// Partial syncs use the binlog: see `binlog-max-bytes`.
     repl_backlog_size_bytes: u64 = MIB => "repl-backlog-size", bytes(1, i64::MAX.unsigned_abs()), Inert;
-    /// The binlog stays when replicas leave.
+    /// The binlog is kept when replicas disconnect.
     repl_backlog_ttl_s: u64 = 3600 => "repl-backlog-ttl", LONG, Inert;
     /// A full sync never goes through a file.
     repl_diskless_sync: bool = true => "repl-diskless-sync", ParamKind::Bool, Inert;
     /// The data set and the stream of a full sync share one connection.
     dual_channel_replication_enabled: bool = false => "dual-channel-replication-enabled", ParamKind::Bool, Inert;
-    /// What is written during a full sync waits in the binlog of the master.
+    /// Writes during a full sync are kept in the binlog of the master.
     replica_full_sync_buffer_limit: u64 = 0 => "replica-full-sync-buffer-limit", BYTES, Inert;
     /// Links to masters are plain TCP.
     repl_mptcp: bool = false => "repl-mptcp", ParamKind::Bool, Start, Inert;
     /// Seconds to wait for more replicas before a full sync starts.
     repl_diskless_sync_delay_s: u64 = 5 => "repl-diskless-sync-delay", COUNT, Inert;
-    /// Replicas that end that wait early.
+    /// Number of replicas that ends that wait early.
     repl_diskless_sync_max_replicas: u32 = 0 => "repl-diskless-sync-max-replicas", COUNT, Inert;
     /// A replica keeps its old data until the new set is complete.
     repl_diskless_load: &'static str = "disabled" => "repl-diskless-load", ParamKind::Choice(&["disabled", "on-empty-db", "swapdb"]), Inert;
-    /// Let TCP wait to fill packets to replicas.
+    /// Let TCP delay small packets to replicas.
     repl_disable_tcp_nodelay: bool = false => "repl-disable-tcp-nodelay", ParamKind::Bool;
     /// Rank for failover, lower first; 0 is never promoted.
     replica_priority: u32 = 100 => "replica-priority" | "slave-priority", COUNT;
-    /// Whether monitoring tools are told of this replica.
+    /// Whether Sentinel lists this replica.
     replica_announced: bool = true => "replica-announced", ParamKind::Bool;
-    /// Address that a replica gives its master; empty lets it see for itself.
+    /// Address that a replica announces to its master; empty leaves it to the connection.
     replica_announce_ip: String = String::new() => "replica-announce-ip" | "slave-announce-ip", ParamKind::Text;
-    /// Port that a replica gives its master; 0 gives its own.
+    /// Port that a replica announces to its master; 0 announces `port`.
     replica_announce_port: u16 = 0 => "replica-announce-port" | "slave-announce-port", PORT;
-    /// A replica evicts nothing of its own accord.
+    /// A replica evicts nothing.
     replica_ignore_maxmemory: bool = true => "replica-ignore-maxmemory" | "slave-ignore-maxmemory", ParamKind::Bool, Inert;
-    /// A replica whose disk fails refuses to go on.
+    /// A replica whose disk fails never continues.
     replica_ignore_disk_write_errors: bool = false => "replica-ignore-disk-write-errors", ParamKind::Bool, Inert;
-    /// Replicas in touch without which writes are refused; 0 needs none.
+    /// Fewest good replicas for which writes are accepted; 0 is none.
     min_replicas_to_write: u32 = 0 => "min-replicas-to-write" | "min-slaves-to-write", COUNT;
-    /// Seconds since its last sign of life up to which a replica is in touch.
+    /// Seconds since its last acknowledgement up to which a replica is good, for `min-replicas-to-write`.
     min_replicas_max_lag_s: u64 = 10 => "min-replicas-max-lag" | "min-slaves-max-lag", COUNT;
     /// What a replica does about a command of its master that fails.
     propagation_error_behavior: &'static str = "ignore" => "propagation-error-behavior", ParamKind::Choice(&["ignore", "panic", "panic-on-replicas"]), Inert;
 
     // Binlog
-    /// Keep the binlog that replicas follow; without it there is no replication from here.
+    /// Keep the binlog that replicas follow; a server without it cannot be a master.
     binlog_enabled: bool = true => "binlog-enabled", ParamKind::Bool, Start;
     /// Entries that the binlog keeps.
     binlog_capacity: u64 = 1_000_000 => "binlog-capacity", int(1, i64::MAX);
@@ -323,47 +323,47 @@ params! {
     binlog_max_bytes: u64 = GIB => "binlog-max-bytes", BYTES;
     /// Seconds for which the binlog keeps entries; 0 is no limit.
     binlog_max_age_s: u64 = 0 => "binlog-max-age", LONG;
-    /// Bytes up to which the binlog is held back for replicas that lag; 0 is no limit.
+    /// Bytes up to which the binlog is kept for lagging replicas; 0 is no limit.
     binlog_hold_max_bytes: u64 = 4 * GIB => "binlog-hold-max-bytes", BYTES;
-    /// The binlog stands in the database itself.
+    /// The binlog is stored in the database.
     binlog_dir: PathBuf = PathBuf::new() => "binlog-dir", ParamKind::Text, Start, Inert;
-    /// Key counts stand in the database itself.
+    /// Key counts are stored in the database.
     key_count_file: PathBuf = PathBuf::new() => "key-count-file", ParamKind::Text, Start, Inert;
 
     // RocksDB
-    /// Size of the blocks of its files, before compression.
+    /// Size of the blocks of RocksDB's files, before compression.
     rocksdb_block_size_bytes: u64 = 8 * KIB => "rocksdb.block-size", bytes(KIB, MIB), Start;
-    /// Size of a memtable, at the most half of the memory for all of them.
+    /// Size of a memtable; at most half of the memory for all memtables.
     rocksdb_write_buffer_size_bytes: u64 = 96 * MIB => "rocksdb.write-buffer-size", bytes(64 * KIB, 4 * GIB), Start;
     /// Memtables of a column family before writes wait.
     rocksdb_max_write_buffer_number: u32 = 4 => "rocksdb.max-write-buffer-number", int(2, 64), Start;
-    /// Size of a file of the first level below the top.
+    /// Size of a file of level 1.
     rocksdb_target_file_size_bytes: u64 = 64 * MIB => "rocksdb.target-file-size", bytes(MIB, 4 * GIB), Start;
-    /// Values of rows from this length on stand in files of their own (blob files); 0 for none.
+    /// Length from which values of rows are stored in blob files; 0 is never.
     rocksdb_min_blob_size_bytes: u64 = 0 => "rocksdb.min-blob-size", BYTES, Start;
-    /// Bytes of the write-ahead log that force old memtables out; 0 leaves it to RocksDB.
+    /// Size of the write-ahead log beyond which the oldest memtables are flushed; 0 leaves it to RocksDB.
     rocksdb_max_total_wal_size_bytes: u64 = 256 * MIB => "rocksdb.max-total-wal-size", BYTES, Start;
     /// Threads for flushes and compactions; 0 takes one per processor, at least two.
     rocksdb_max_background_jobs: u32 = 0 => "rocksdb.max-background-jobs", int(0, 128), Start;
-    /// How much the threads of flushes and compactions stand back behind those that answer clients.
+    /// Nice value of the threads for flushes and compactions.
     rocksdb_background_nice: u32 = 10 => "rocksdb.background-nice", int(0, 19), Start;
     /// Compression of the upper levels.
     rocksdb_compression: Compression = Compression::Lz4 => "rocksdb.compression", COMPRESSION, Start;
     /// Compression of the last level.
     rocksdb_bottommost_compression: Compression = Compression::Zstd => "rocksdb.bottommost-compression", COMPRESSION, Start;
-    /// Bytes per second that flushes and compactions write; 0 is no limit.
+    /// Bytes per second that flushes and compactions may write; 0 is no limit.
     rocksdb_rate_limit_bytes_per_s: u64 = 0 => "rocksdb.rate-limit", BYTES, Start;
-    /// Files kept open, if the limit of open files has room for them; -1 keeps as many as it has.
+    /// Table files kept open, as far as the limit of open files permits; -1 is as many as it permits.
     rocksdb_max_open_files: i32 = 4096 => "rocksdb.max-open-files", int(-1, INT), Start;
-    /// Percent of the memory budget for copies of popular keys, fields and members.
+    /// Percent of the memory budget for the row cache: copies of recently used keys, fields and members.
     hot_rows_percent: u32 = 10 => "hot-rows-share", int(0, 90), Start;
     /// Percent of the rest of the memory budget for the block cache, which memtables share.
     rocksdb_block_cache_percent: u32 = 70 => "rocksdb.block-cache-share", int(1, 95), Start;
-    /// Bits of the Bloom filters per key; 0 has no filters.
+    /// Bits per key of the Bloom filters; 0 is no filters.
     rocksdb_bloom_bits: u32 = 10 => "rocksdb.bloom-bits", int(0, 32), Start;
-    /// Bytes written between two requests to the system to start writing them out; 0 makes none.
+    /// Bytes after which the system is asked to write back what RocksDB has written; 0 is never.
     rocksdb_bytes_per_sync: u64 = MIB => "rocksdb.bytes-per-sync", BYTES, Start;
-    /// Count what RocksDB does, for INFO.
+    /// Collect RocksDB's statistics, for INFO.
     rocksdb_statistics: bool = false => "rocksdb.statistics", ParamKind::Bool, Start;
 
     // Redis' parameters that have no meaning here
@@ -371,7 +371,7 @@ params! {
     sanitize_dump_payload: SanitizePayload = SanitizePayload::No => "sanitize-dump-payload", ParamKind::Choice(SanitizePayload::NAMES), Inert;
     /// A failed commit always stops writes.
     stop_writes_on_bgsave_error: bool = true => "stop-writes-on-bgsave-error", ParamKind::Bool, Inert;
-    /// Compress strings in RDB files and in what DUMP gives.
+    /// Compress strings in RDB files and DUMP payloads.
     rdbcompression: bool = true => "rdbcompression", ParamKind::Bool;
     /// Checksum of RDB files, always written.
     rdbchecksum: bool = true => "rdbchecksum", ParamKind::Bool, Start, Inert;
@@ -391,7 +391,7 @@ params! {
     auto_aof_rewrite_percentage: u32 = 100 => "auto-aof-rewrite-percentage", COUNT, Inert;
     /// There is no append-only file.
     auto_aof_rewrite_min_size_bytes: u64 = 64 * MIB => "auto-aof-rewrite-min-size", BYTES, Inert;
-    /// Whether `--load-rdb` takes an append-only file whose last command is cut off, without that.
+    /// Whether `--load-rdb` accepts an append-only file whose last command is incomplete, and skips that.
     aof_load_truncated: bool = true => "aof-load-truncated", ParamKind::Bool;
     /// There is no append-only file.
     aof_use_rdb_preamble: bool = true => "aof-use-rdb-preamble", ParamKind::Bool, Inert;
@@ -403,11 +403,11 @@ params! {
     aof_disable_auto_gc: bool = false => "aof-disable-auto-gc", ParamKind::Bool, Inert, Hidden;
     /// There is no hash table to rehash.
     activerehashing: bool = true => "activerehashing", ParamKind::Bool, Inert;
-    /// Housekeeping keeps times of its own.
+    /// Background tasks have intervals of their own.
     dynamic_hz: bool = true => "dynamic-hz", ParamKind::Bool, Inert;
     /// How slowly the frequency that OBJECT FREQ shows rises with use.
     lfu_log_factor: u32 = 10 => "lfu-log-factor", COUNT;
-    /// Minutes without use after which that frequency falls; 0 for never.
+    /// Minutes without use after which that frequency falls; 0 is never.
     lfu_decay_time: u32 = 1 => "lfu-decay-time", COUNT;
     /// Nothing in memory needs defragmenting.
     activedefrag: bool = false => "activedefrag", ParamKind::Bool, Inert;
@@ -427,15 +427,15 @@ params! {
     active_defrag_cycle_us: u32 = 500 => "active-defrag-cycle-us", int(0, 100_000), Inert;
     /// The allocator's own thread.
     jemalloc_bg_thread: bool = true => "jemalloc-bg-thread", ParamKind::Bool, Inert;
-    /// No thread does I/O alone.
+    /// Every IO thread reads, runs and writes.
     io_threads_do_reads: bool = false => "io-threads-do-reads", ParamKind::Bool, Start, Inert;
     /// Memory is never tested.
     crash_memcheck_enabled: bool = true => "crash-memcheck-enabled", ParamKind::Bool, Inert;
     /// A panic always ends the process with an error status.
     use_exit_on_panic: bool = false => "use-exit-on-panic", ParamKind::Bool, Inert, Hidden;
-    /// The process leaves its OOM score alone.
+    /// The process does not change its OOM score.
     oom_score_adj: &'static str = "no" => "oom-score-adj", ParamKind::Choice(&["no", "yes", "relative", "absolute"]), Inert;
-    /// The process leaves its OOM score alone.
+    /// The process does not change its OOM score.
     oom_score_adj_values: [i32; 3] = [0, 200, 800] => "oom-score-adj-values", ParamKind::Words("MASTER REPLICA CHILD"), Inert;
     /// The server does not fork.
     disable_thp: bool = true => "disable-thp", ParamKind::Bool, Start, Inert;
@@ -443,50 +443,50 @@ params! {
     ignore_warnings: String = String::new() => "ignore-warnings", ParamKind::Text, Inert;
     /// There is no logo.
     always_show_logo: bool = false => "always-show-logo", ParamKind::Bool, Start, Inert;
-    /// The process title is left alone.
+    /// The process title is not changed.
     set_proc_title: bool = true => "set-proc-title", ParamKind::Bool, Start, Inert;
-    /// The process title is left alone.
+    /// The process title is not changed.
     proc_title_template: String = "{title} {listen-addr} {server-mode}".into() => "proc-title-template", ParamKind::Text, Inert;
     /// Texts are compared by their bytes.
     locale_collate: String = String::new() => "locale-collate", ParamKind::Text, Inert;
-    /// The service manager that hears when the server is ready, reloads and stops: systemd through `NOTIFY_SOCKET` (`Type=notify` or `notify-reload`), upstart through a stop (`expect stop`), or, with `auto`, the one that is there. A server that one of them has started stays in the foreground.
+    /// The service manager that is notified when the server is ready, reloads and stops: systemd through `NOTIFY_SOCKET` (`Type=notify` or `notify-reload`), upstart through a stop (`expect stop`), or, with `auto`, the one that is detected. A server that one of them has started stays in the foreground.
     supervised: &'static str = "no" => "supervised", ParamKind::Choice(&["upstart", "systemd", "auto", "no"]), Start;
     /// The log has one form of lines.
     log_format: &'static str = "legacy" => "log-format", ParamKind::Choice(&["legacy", "logfmt", "json"]), Inert;
     /// The log has one form of time stamps.
     log_timestamp_format: &'static str = "legacy" => "log-timestamp-format", ParamKind::Choice(&["legacy", "iso8601", "milliseconds"]), Inert;
-    /// The system log is fed by standard output.
+    /// The system log can be fed from standard output.
     syslog_enabled: bool = false => "syslog-enabled", ParamKind::Bool, Start, Inert;
-    /// The system log is fed by standard output.
+    /// The system log can be fed from standard output.
     syslog_ident: String = "kedis".into() => "syslog-ident", ParamKind::Text, Start, Inert;
-    /// The system log is fed by standard output.
+    /// The system log can be fed from standard output.
     syslog_facility: &'static str = "local0" => "syslog-facility", FACILITIES, Start, Inert;
-    /// Threads run where the system puts them.
+    /// The operating system schedules the threads.
     server_cpulist: String = String::new() => "server-cpulist" | "server_cpulist", ParamKind::Text, Start, Inert;
-    /// Threads run where the system puts them.
+    /// The operating system schedules the threads.
     bio_cpulist: String = String::new() => "bio-cpulist" | "bio_cpulist", ParamKind::Text, Start, Inert;
-    /// Threads run where the system puts them.
+    /// The operating system schedules the threads.
     aof_rewrite_cpulist: String = String::new() => "aof-rewrite-cpulist" | "aof_rewrite_cpulist", ParamKind::Text, Start, Inert;
-    /// Threads run where the system puts them.
+    /// The operating system schedules the threads.
     bgsave_cpulist: String = String::new() => "bgsave-cpulist" | "bgsave_cpulist", ParamKind::Text, Start, Inert;
     /// There is no watchdog.
     watchdog_period: u32 = 0 => "watchdog-period", COUNT, Inert, Hidden;
-    /// A test's delay in Redis.
+    /// A delay for tests of Redis.
     rdb_key_save_delay: i32 = 0 => "rdb-key-save-delay", ANY, Inert, Hidden;
-    /// A test's delay in Redis.
+    /// A delay for tests of Redis.
     key_load_delay: i32 = 0 => "key-load-delay", ANY, Inert, Hidden;
     /// Loading does not block here.
     loading_process_events_interval_bytes: u64 = 2 * MIB => "loading-process-events-interval-bytes", int(1024, INT), Inert, Hidden;
 
     /// Keys expire while data is imported, too.
     import_mode: bool = false => "import-mode", ParamKind::Bool, Inert;
-    /// The server names itself as it is.
+    /// The server always reports its own name.
     extended_redis_compatibility: bool = false => "extended-redis-compatibility", ParamKind::Bool, Inert;
-    /// Where the server stands is told to nobody.
+    /// The availability zone is not reported.
     availability_zone: String = String::new() => "availability-zone", ParamKind::Text, Inert;
     /// There are no vector sets.
     vset_force_single_threaded_execution: bool = false => "vset-force-single-threaded-execution", ParamKind::Bool, Inert, Hidden;
-    /// Hashes are seeded by chance.
+    /// Hash seeds are random.
     hash_seed: String = String::new() => "hash-seed", ParamKind::Text, Start, Inert;
 
     // Redis Cluster, which this server is no part of

@@ -1,9 +1,8 @@
 //! One configuration for all threads.
 //!
-//! A thread keeps the [`Arc`] it loaded and the version it saw before it loaded
-//! it; once per tick it compares versions, which costs a relaxed load, and loads
-//! again when they differ. A thread can so be a tick behind, never ahead of what
-//! it noted, and it never sees half a change.
+//! A thread keeps the [`Arc`] it loaded and the version it read before that. Once per tick it
+//! compares versions, which costs a relaxed load, and loads again when they differ. So a thread
+//! may be one tick behind, and it never sees a part of a change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,8 +16,8 @@ use super::Config;
 pub struct SharedConfig {
     current: RwLock<Arc<Config>>,
     version: AtomicU64,
-    /// Held while a change is made, so that none gets lost. Readers do not wait
-    /// for it: a change may take a while, and ask other threads for something.
+    /// Serialises changes. Readers do not wait for it: a change may take long, and may wait for
+    /// other threads.
     changing: Mutex<()>,
 }
 
@@ -37,8 +36,8 @@ impl SharedConfig {
         Arc::clone(&self.current.read())
     }
 
-    /// Grows with every change. Read it before [`SharedConfig::load`], never after,
-    /// so that a change in between is noticed the next time.
+    /// Grows with every change. Must be read before [`SharedConfig::load`], so that a change in
+    /// between is noticed the next time.
     pub fn version(&self) -> u64 {
         // The lock that `load` takes orders the configuration itself.
         self.version.load(Ordering::Relaxed)
@@ -52,8 +51,8 @@ impl SharedConfig {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Replaces the configuration by what `change` makes of it, with no other
-    /// change in between; an error changes nothing. Returns the old and the new one.
+    /// Replaces the configuration by the result of `change`, with no other change in between;
+    /// an error changes nothing. Returns the old and the new one.
     pub fn update<E>(
         &self,
         change: impl FnOnce(&Config) -> Result<Config, E>,

@@ -248,7 +248,7 @@ fn numbers_are_refused_in_redis_words() {
     for value in ["1%", "1.5gb", "-1", "-1kb", "1e3", "10kbb"] {
         refused("maxmemory", value, "argument must be a memory value");
     }
-    // The largest number that there is, which is too much for most.
+    // The largest number exceeds the limit of most parameters.
     for value in ["99999999999999999999", "99999999999gb"] {
         refused(
             "proto-max-bulk-len",
@@ -455,7 +455,7 @@ proptest! {
             if param.assign(&mut again, &words, Source::Set).is_ok() {
                 prop_assert_eq!(param.text(&again), text);
             } else {
-                // Only "no master" has no text that says it.
+                // Only an empty value, no master, cannot be set from its text.
                 prop_assert!(text.is_empty(), "{} {:?}", param.name, text);
             }
         }
@@ -535,7 +535,7 @@ fn the_budget_is_maxmemory_or_a_share_of_the_least_limit() {
     assert_eq!(memory_budget(&config), 1 << 30);
     config.max_memory_bytes = 1;
     assert_eq!(memory_budget(&config), 32 << 20);
-    // The block cache takes address space for all of its size when it is made.
+    // The budget is limited, since the block cache reserves address space for its whole size.
     config.max_memory_bytes = u64::MAX;
     assert!(memory_budget(&config) < 1 << 50);
     let half = MemoryOrPercent::Percent(50);

@@ -1,4 +1,4 @@
-//! Parameters whose values are more than a number or a string.
+//! Types of parameters that are not numbers or strings.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::kind::ParamKind;
 use super::lex::quote;
 use super::value::{Field, Source, ValueError, choice, in_units, integer, memory, utf8};
 
-/// An enum whose variants are the words of a parameter, in Redis' order.
+/// Defines an enum whose variants are the words of a parameter, in Redis' order.
 macro_rules! choices {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal),* $(,)? }) => {
         $(#[$meta])*
@@ -48,37 +48,37 @@ macro_rules! choices {
 choices! {
     /// How much the server logs.
     LogLevel {
-        /// Everything.
+        /// All messages.
         Debug = "debug",
-        /// Much that is rarely useful.
+        /// Details that are rarely useful.
         Verbose = "verbose",
-        /// What an operator wants to know.
+        /// Messages for operators.
         Notice = "notice",
-        /// Only what is important or wrong.
+        /// Warnings and errors.
         Warning = "warning",
-        /// Not a line.
+        /// No messages.
         Nothing = "nothing",
     }
 }
 
 choices! {
-    /// What is refused while a script runs for too long.
+    /// Which commands are refused while a script is slow.
     BusyScope {
-        /// What needs the script's keys.
+        /// Commands that need the script's keys.
         Keys = "keys",
-        /// Nearly everything, as in Redis.
+        /// Nearly all commands, as in Redis.
         All = "all",
     }
 }
 
 choices! {
-    /// When written data reaches the disk itself.
+    /// When the write-ahead log is synced.
     AppendFsync {
         /// Once a second.
         Everysec = "everysec",
         /// Before the reply.
         Always = "always",
-        /// When the operating system likes.
+        /// When the operating system decides.
         No = "no",
     }
 }
@@ -106,11 +106,11 @@ choices! {
 }
 
 choices! {
-    /// Who may use what is dangerous.
+    /// Which clients may use a dangerous feature.
     AllowAccess {
-        /// Nobody.
+        /// None.
         No = "no",
-        /// Everybody.
+        /// All.
         Yes = "yes",
         /// Connections from this machine.
         Local = "local",
@@ -118,7 +118,7 @@ choices! {
 }
 
 choices! {
-    /// What RocksDB's files are compressed with.
+    /// Compression of RocksDB's files.
     Compression {
         /// Nothing.
         None = "none",
@@ -130,19 +130,19 @@ choices! {
 }
 
 choices! {
-    /// How RESTORE checks a payload before it trusts it.
+    /// When RESTORE checks a payload in full. Here it always does.
     SanitizePayload {
-        /// Not at all in Redis; here always in full.
+        /// In Redis: never.
         No = "no",
-        /// Always in full.
+        /// Always.
         Yes = "yes",
-        /// In full when it comes from a client.
+        /// In Redis: if it comes from a client.
         Clients = "clients",
     }
 }
 
 impl AllowAccess {
-    /// Whether a connection may pass; `local` is one over a Unix socket or loopback.
+    /// Whether a connection is allowed; `local`: by the Unix socket or loopback.
     pub fn allows(self, local: bool) -> bool {
         match self {
             AllowAccess::No => false,
@@ -152,7 +152,7 @@ impl AllowAccess {
     }
 }
 
-/// A password: never printed by `{:?}`.
+/// A password, which `{:?}` does not print.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(pub Vec<u8>);
 
@@ -171,7 +171,7 @@ impl Secret {
 
 impl Field for Secret {
     fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
-        // Any bytes: a password need not be text.
+        // A password need not be UTF-8.
         self.0 = words.first().ok_or(ValueError::Arity)?.clone();
         Ok(())
     }
@@ -181,12 +181,12 @@ impl Field for Secret {
     }
 }
 
-/// The directory that relative paths start from: always an absolute path.
+/// The directory of relative paths; always an absolute path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directory(PathBuf);
 
 impl Directory {
-    /// `path` as seen from the directory the process stands in.
+    /// `path` relative to the current directory of the process.
     pub fn new(path: &Path) -> Self {
         let absolute = std::env::current_dir().map_or_else(|_| path.into(), |dir| dir.join(path));
         // `/a/.` and `/a/` are `/a`.
@@ -212,7 +212,7 @@ impl Field for Directory {
         let mut path = PathBuf::new();
         path.assign(kind, words, source)?;
         if source == Source::Set {
-            // A start creates the directory; a running server wants one that is there.
+            // The directory is created at the start; at run time it must exist.
             let reason = |error: &std::io::Error| match error.kind() {
                 std::io::ErrorKind::NotFound => "No such file or directory".to_owned(),
                 _ => error.to_string(),
@@ -232,7 +232,7 @@ impl Field for Directory {
     }
 }
 
-/// A name inside a directory, never a path out of it.
+/// The name of a file, without a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileName(pub String);
 
@@ -284,7 +284,7 @@ pub enum MemoryOrPercent {
 }
 
 impl MemoryOrPercent {
-    /// The bytes, of a budget of `total` bytes; 0 is no limit.
+    /// The bytes, for a budget of `total` bytes; 0 is no limit.
     pub fn bytes(self, total: u64) -> u64 {
         match self {
             MemoryOrPercent::Bytes(bytes) => bytes,
@@ -341,7 +341,7 @@ impl Field for WordFlags {
             .iter()
             .map(|word| choice(names, word))
             .collect::<Result<_, _>>()?;
-        // The first name is what no flag at all is called.
+        // The first name stands for the empty set.
         let flags: Vec<&str> = (1..names.len())
             .filter(|index| chosen.contains(index))
             .filter_map(|index| names.get(index).copied())
@@ -365,12 +365,12 @@ impl Field for WordFlags {
     }
 }
 
-/// Limits of what may wait to be sent to a client.
+/// Limit for the unsent output of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferLimit {
-    /// The client is closed at once beyond this many bytes; 0 is no limit.
+    /// The client is disconnected beyond this many bytes; 0 is no limit.
     pub hard_bytes: u64,
-    /// The client is closed when beyond this many bytes for `soft_s`; 0 is no limit.
+    /// The client is disconnected when it exceeds this many bytes for `soft_s`; 0 is no limit.
     pub soft_bytes: u64,
     /// Seconds.
     pub soft_s: u64,
@@ -383,7 +383,7 @@ pub struct BufferLimits {
     pub normal: BufferLimit,
     /// Replicas.
     pub replica: BufferLimit,
-    /// Clients that are subscribed to a channel.
+    /// Clients with subscriptions, MONITOR or tracking.
     pub pubsub: BufferLimit,
 }
 
@@ -472,12 +472,12 @@ impl Field for BufferLimits {
     }
 }
 
-/// Redis' save points: seconds and changes.
+/// Redis' save points.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavePoints {
     /// Pairs of seconds and changes.
     pub points: Vec<(u32, u32)>,
-    /// Whether a directive has replaced the default, so that the next one adds.
+    /// Whether a directive has replaced the default, so that further ones add up.
     given: bool,
 }
 
@@ -618,7 +618,7 @@ impl Field for [i32; 3] {
     }
 }
 
-/// The address of the server whose replica this one is.
+/// The address of this server's master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MasterAddr {
     /// Host name or address.
@@ -663,8 +663,8 @@ impl Field for Option<MasterAddr> {
     }
 }
 
-/// Commands that have another name, or none, in this server: name, new name.
-/// Whether the names exist is for the command table to say.
+/// Renamed commands: name, and new name or an empty one. Whether the names exist is checked by
+/// the command table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Renames(pub Vec<(String, String)>);
 
@@ -694,12 +694,12 @@ impl Field for Renames {
     }
 }
 
-/// ACL users: a name and its rules, which the ACL reads.
+/// ACL users: names and rules, which are not interpreted here.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct UserLines(pub Vec<(Vec<u8>, Vec<Vec<u8>>)>);
 
 impl std::fmt::Debug for UserLines {
-    // The rules hold passwords.
+    // The rules may contain passwords.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} users", self.0.len())
     }

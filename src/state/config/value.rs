@@ -1,7 +1,7 @@
-//! How the values of parameters are read from text and written as text.
+//! Reads and writes the values of parameters as text.
 //!
-//! Knows types, not parameters. Every value that a file or a client can send
-//! gives a value or an error in Redis' words.
+//! Knows types, not parameters. Any input from a file or client yields a value or an error in
+//! Redis' words.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -12,7 +12,7 @@ use crate::base::num::parse_i64;
 use super::kind::ParamKind;
 use super::lex::quote;
 
-/// Why a value was not taken. The texts are those that clients of Redis know.
+/// Why a value is not accepted. The texts are those of Redis.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ValueError {
     /// Neither `yes` nor `no`.
@@ -30,18 +30,18 @@ pub enum ValueError {
     /// Neither a memory value nor a percentage.
     #[error("argument must be a memory or percent value")]
     NotMemoryOrPercent,
-    /// More than all of it.
+    /// More than 100 percent.
     #[error("percentage argument must be less or equal to 100")]
     PercentTooLarge,
-    /// Outside the bounds, which are printed as the parameter writes its values.
+    /// Outside the bounds, which are written as the parameter's values are.
     #[error("argument must be between {min} and {max} inclusive")]
     Range {
-        /// Smallest value taken.
+        /// Smallest value.
         min: String,
-        /// Largest value taken.
+        /// Largest value.
         max: String,
     },
-    /// Not among the words that the parameter takes.
+    /// Not one of the words of the parameter.
     #[error("argument(s) must be one of the following: {0}")]
     Choice(String),
     /// A word and its opposite.
@@ -50,16 +50,16 @@ pub enum ValueError {
     /// Too few or too many words.
     #[error("wrong number of arguments")]
     Arity,
-    /// Text where only UTF-8 makes sense.
+    /// Not UTF-8 where text is needed.
     #[error("argument must be valid UTF-8 text")]
     NotUtf8,
-    /// A byte that no file or path can hold.
+    /// A zero byte, which no path may contain.
     #[error("argument must not contain a zero byte")]
     ZeroByte,
-    /// What only one parameter can say.
+    /// An error of a single parameter.
     #[error("{0}")]
     Special(&'static str),
-    /// What the operating system said of a path.
+    /// The error of the operating system for a path.
     #[error("{0}")]
     Path(String),
 }
@@ -69,14 +69,14 @@ pub enum ValueError {
 pub enum Source {
     /// A file or the command line: lines of one directive add up.
     File,
-    /// CONFIG SET: the value replaces what was there.
+    /// CONFIG SET: the value replaces the old one.
     Set,
 }
 
 /// The type of a parameter.
 pub(super) trait Field: Sized {
-    /// Takes the words of a directive; on an error the value is unchanged.
-    /// A kind that does not take many words gives exactly one.
+    /// Sets the value from the words of a directive; an error leaves it unchanged. Kinds that
+    /// do not take many words get exactly one.
     fn assign(
         &mut self,
         kind: &ParamKind,
@@ -87,7 +87,7 @@ pub(super) trait Field: Sized {
     /// The value as CONFIG GET shows it.
     fn text(&self, kind: &ParamKind) -> Vec<u8>;
 
-    /// The arguments of the lines that say the value in a file.
+    /// The arguments of the lines that express the value in a file.
     fn lines(&self, kind: &ParamKind) -> Vec<Vec<u8>> {
         vec![quote(&self.text(kind))]
     }
@@ -101,7 +101,7 @@ fn single(words: &[Vec<u8>]) -> Result<&[u8], ValueError> {
     }
 }
 
-/// A word that must be text.
+/// A word that must be UTF-8.
 pub(super) fn utf8(word: &[u8]) -> Result<&str, ValueError> {
     if word.contains(&0) {
         return Err(ValueError::ZeroByte);
@@ -109,13 +109,13 @@ pub(super) fn utf8(word: &[u8]) -> Result<&str, ValueError> {
     std::str::from_utf8(word).map_err(|_| ValueError::NotUtf8)
 }
 
-/// A decimal integer without sign `+`, leading zeros or spaces, as Redis reads it.
+/// A decimal integer without `+`, leading zeros or spaces, as in Redis.
 pub(super) fn integer(word: &[u8]) -> Result<i64, ValueError> {
     parse_i64(word).ok_or(ValueError::NotInteger)
 }
 
-/// A number of bytes: digits and perhaps a unit. No digits are zero, as Redis has it,
-/// and what is too large for 64 bits is the largest that is not.
+/// A number of bytes: digits and an optional unit. As in Redis, no digits mean zero. What
+/// exceeds 64 bits becomes the largest number.
 pub(super) fn memory(word: &[u8]) -> Option<u64> {
     let split = word
         .iter()
@@ -134,13 +134,13 @@ pub(super) fn memory(word: &[u8]) -> Option<u64> {
     };
     let number: u64 = match digits {
         b"" => 0,
-        // Of digits alone nothing else can be wrong.
+        // Digits alone can only overflow.
         digits => (std::str::from_utf8(digits).ok()?.parse()).unwrap_or(u64::MAX),
     };
     Some(number.saturating_mul(factor))
 }
 
-/// A number of bytes as CONFIG REWRITE writes it: in the largest unit that gives a whole
+/// A number of bytes as CONFIG REWRITE writes it: in the largest unit that yields a whole
 /// number, as in Redis.
 pub(super) fn in_units(bytes: u64) -> String {
     let units = [("gb", 30), ("mb", 20), ("kb", 10)];
@@ -158,7 +158,7 @@ fn range<T: ToString>(min: T, max: T) -> ValueError {
     }
 }
 
-/// The number that a word means under a numeric kind.
+/// The value of a word of a numeric kind.
 fn number(kind: &ParamKind, word: &[u8]) -> Result<i128, ValueError> {
     match *kind {
         ParamKind::Memory { min, max } => {
@@ -264,7 +264,7 @@ pub(super) fn choice(names: &[&str], word: &[u8]) -> Result<usize, ValueError> {
         .ok_or_else(|| ValueError::Choice(names.join(", ")))
 }
 
-/// A parameter without effect here that takes one of the words of its kind.
+/// A parameter without effect whose values are the words of its kind.
 impl Field for &'static str {
     fn assign(&mut self, kind: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         let word = single(words)?;
@@ -280,7 +280,7 @@ impl Field for &'static str {
     }
 }
 
-/// Words in the order in which they were given.
+/// Words in the given order.
 impl Field for Vec<String> {
     fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         *self = words

@@ -1,13 +1,13 @@
-//! The range cache: copies in memory of the rows at which range reads of a collection
-//! began lately, such as the head of a leaderboard. To find the place of its
-//! first row, a range read searches every memtable and a file of each level;
-//! to copy the ten rows that it wants costs next to nothing.
+//! The range cache: copies in memory of the rows at which range reads of a collection began lately,
+//! such as the head of a leaderboard. To find its first row, a range read searches every memtable
+//! and a file of each level; compared with that, copying the ten rows that it wants costs next to
+//! nothing.
 //!
-//! A cached range says which rows stand in a range of keys, all of them: so that a read
-//! which begins within the range needs nothing else until it leaves it. Each map
-//! in a fixed order ([`is_cacheable_range_row`]) has room for two, one read forward and one
-//! read backward. They live among the [`crate::storage::cache::rows`] rows, in their sets and
-//! under their versions; a commit brings them up to date row by row.
+//! A cached range holds all rows in a range of keys, so a read that begins within the range needs
+//! nothing else until it leaves it. Each map in a fixed order ([`is_cacheable_range_row`]) can have
+//! two, one read forward and one read backward. They stand among the
+//! [`crate::storage::cache::rows`] rows, in their sets and under their versions; a commit updates
+//! them row by row.
 
 use crate::encoding::keys::is_one_map;
 use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
@@ -16,14 +16,14 @@ use crate::storage::Direction;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-/// Keys and values of a cached range take no more than this.
+/// The most bytes of keys and values in a cached range.
 pub(in crate::storage) const RANGE_BYTES: usize = 1024;
 
-/// A cached range that was used up is read on to this many rows: a client that pops from an end
-/// comes back for the next.
+/// A cached range that was read to its end is refilled with this many rows: a client that pops from
+/// an end returns for the next.
 pub(in crate::storage) const READ_AHEAD: usize = 16;
 
-/// A read between longer keys is not worth a cached range.
+/// Reads whose bounds are longer than this, in bytes, are not cached.
 const BOUND_MAX: usize = 256;
 
 /// The tags of rows that may stand in cached ranges.
@@ -53,7 +53,7 @@ pub(in crate::storage) fn names(prefix: &[u8]) -> [RowKey; 2] {
     })
 }
 
-/// Prefix and direction of a row in the row cache that is a cached range.
+/// Prefix and direction of a cached range, from its name in the row cache.
 pub(in crate::storage) fn split_name(name: &[u8]) -> Option<(&[u8], Direction)> {
     let (prefix, rest) = name.split_at_checked(ELEMENT_PREFIX_LEN)?;
     let directions = [Direction::Forward, Direction::Backward];
@@ -81,7 +81,7 @@ pub(in crate::storage) struct CachedRange {
 }
 
 impl CachedRange {
-    /// A cached range that begins where a read of `[from, to)` does, and knows no row yet.
+    /// A cached range that begins where a read of `[from, to)` does, without rows yet.
     pub(in crate::storage) fn starting(
         direction: Direction,
         from: &[u8],
@@ -105,12 +105,12 @@ impl CachedRange {
         self.direction
     }
 
-    /// This cached range, if a read in `direction` can add what it meets behind it.
+    /// This cached range, if a read in `direction` can append the rows that follow it.
     pub(in crate::storage) fn extends(self, direction: Direction) -> Option<CachedRange> {
         (self.direction == direction).then_some(self)
     }
 
-    /// The rows' range.
+    /// The range of keys that it covers.
     pub(in crate::storage) fn range(&self) -> (&[u8], &[u8]) {
         (&self.from, &self.to)
     }
@@ -120,7 +120,7 @@ impl CachedRange {
         self.rows.len()
     }
 
-    /// The row that a read in `direction` meets as number `n`, from 0.
+    /// Row number `n`, from 0, in the order of a read in `direction`.
     pub(in crate::storage) fn get(&self, direction: Direction, n: usize) -> Option<(&[u8], &[u8])> {
         let n = match direction == self.direction {
             true => n,
@@ -137,8 +137,7 @@ impl CachedRange {
         }
     }
 
-    /// How many of its rows a read of `[from, to)` in `direction` leaves out
-    /// before the first that it meets.
+    /// How many of its rows precede the first one of a read of `[from, to)` in `direction`.
     pub(in crate::storage) fn skip(&self, direction: Direction, from: &[u8], to: &[u8]) -> usize {
         let mut n = 0;
         while let Some((key, _)) = self.get(direction, n) {
@@ -154,8 +153,8 @@ impl CachedRange {
         n
     }
 
-    /// Where a read in `direction` must go on after its last row: keys from here
-    /// on, or keys before this one.
+    /// Where a read in `direction` must continue after its last row: at keys from here on, or at
+    /// keys before this one.
     pub(in crate::storage) fn end(&self, direction: Direction) -> &[u8] {
         match direction {
             Direction::Forward => &self.to,
@@ -163,7 +162,7 @@ impl CachedRange {
         }
     }
 
-    /// Adds the row that follows in its direction, unless there is no room.
+    /// Appends the row that follows in its direction. Returns false if it does not fit.
     pub(in crate::storage) fn push(&mut self, key: &[u8], value: &[u8]) -> bool {
         if self.size() + 4 + key.len() + value.len() > RANGE_BYTES {
             return false;
@@ -176,7 +175,7 @@ impl CachedRange {
         true
     }
 
-    /// Notes that a read of `[from, to)` met its end.
+    /// Notes that a read of `[from, to)` found no further row.
     pub(in crate::storage) fn reach_end(&mut self, from: &[u8], to: &[u8]) {
         match self.direction {
             Direction::Forward => self.to = RowKey::from_slice(to),
@@ -205,7 +204,7 @@ impl CachedRange {
     /// A cached range that [`CachedRange::encode`] has written for this direction.
     pub(in crate::storage) fn decode(direction: Direction, bytes: &[u8]) -> Option<CachedRange> {
         let (from, to, mut rest) = take_pair(bytes)?;
-        let mut run = CachedRange {
+        let mut range = CachedRange {
             direction,
             from: RowKey::from_slice(from),
             to: RowKey::from_slice(to),
@@ -214,14 +213,14 @@ impl CachedRange {
         };
         while !rest.is_empty() {
             let (key, value, behind) = take_pair(rest)?;
-            run.append(key, value);
+            range.append(key, value);
             rest = behind;
         }
-        Some(run)
+        Some(range)
     }
 
-    /// What an encoded cached range becomes once a row was written (`None`: deleted), or
-    /// `None` if the row lies outside.
+    /// An encoded cached range after a row was written (`None`: deleted), or `None` if the row lies
+    /// outside.
     pub(in crate::storage) fn amended(
         direction: Direction,
         bytes: &[u8],
@@ -231,7 +230,7 @@ impl CachedRange {
         let (from, to, _) = take_pair(bytes)?;
         let (mut from, mut to) = (RowKey::from_slice(from), RowKey::from_slice(to));
         if key < from.as_slice() || key >= to.as_slice() {
-            // What is pushed to a list stands right beside its neighbour.
+            // An item that is pushed to a list directly follows or precedes its neighbour.
             let is_item = key[0] == tag::LIST_ITEM && value.is_some();
             match is_item {
                 true if key == to.as_slice() => to = just_after(key),
@@ -239,12 +238,12 @@ impl CachedRange {
                 _ => return None,
             }
         }
-        let run = CachedRange::decode(direction, bytes)?;
-        let run = CachedRange { from, to, ..run };
-        Some(run.with(key, value).encode())
+        let range = CachedRange::decode(direction, bytes)?;
+        let range = CachedRange { from, to, ..range };
+        Some(range.with(key, value).encode())
     }
 
-    /// The cached range once a row within was written (`None`: deleted).
+    /// The cached range after a row inside was written (`None`: deleted).
     fn with(&self, key: &[u8], value: Option<&[u8]>) -> CachedRange {
         let (from, to) = (self.from.as_slice(), self.to.as_slice());
         let mut new = CachedRange::starting(self.direction, from, to);
@@ -288,14 +287,14 @@ impl CachedRange {
         (&self.bytes[key], &self.bytes[value])
     }
 
-    /// What [`CachedRange::encode`] makes of the rows.
+    /// The bytes that the rows take when encoded.
     fn size(&self) -> usize {
         self.bytes.len() + 4 * self.rows.len()
     }
 }
 
-/// The first key after this one that a row of the same map can have: items of a
-/// list have numbers.
+/// The first key after this one that a row of the same map can have: items of a list have
+/// consecutive numbers.
 fn just_after(key: &[u8]) -> RowKey {
     if key.first() == Some(&tag::LIST_ITEM)
         && let Ok(index) = keys::split_indexed(key)
@@ -312,7 +311,7 @@ fn just_after(key: &[u8]) -> RowKey {
     after
 }
 
-/// Two byte strings behind their lengths, and what follows.
+/// Two byte strings after their lengths, and the rest.
 fn take_pair(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (a_len, rest) = bytes.split_first_chunk()?;
     let (b_len, rest) = rest.split_first_chunk()?;
@@ -336,15 +335,15 @@ mod tests {
         keys::indexed(tag::LIST_ITEM, ID, n as i64 - 50)
     }
 
-    fn rows_of(run: &CachedRange, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let row = |n| run.get(direction, n);
+    fn rows_of(range: &CachedRange, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let row = |n| range.get(direction, n);
         let rows = (0..).map_while(row);
         rows.map(|(k, v)| (k.to_vec(), v.to_vec())).collect()
     }
 
-    /// Reads and writes at random; a cached range always says what is in its range.
+    /// Random reads and writes; a cached range always has exactly the rows of its range.
     #[test]
-    fn a_run_stays_true_under_writes() {
+    fn a_cached_range_stays_true_under_writes() {
         for seed in 0..200 {
             let mut rng = fastrand::Rng::with_seed(seed);
             let key: fn(u64) -> RowKey = [key, item][seed as usize % 2];
@@ -357,16 +356,16 @@ mod tests {
                 rows.insert(key(rng.u64(10..90)), b"v".to_vec());
             }
             let (from, to) = (key(5), key(95));
-            let mut run = CachedRange::starting(direction, &from, &to);
+            let mut range = CachedRange::starting(direction, &from, &to);
             let wanted = rng.usize(..45);
             let mut stored: Vec<_> = rows.iter().collect();
             if direction == Direction::Backward {
                 stored.reverse();
             }
-            if stored.iter().take(wanted).all(|(k, v)| run.push(k, v)) && wanted >= stored.len() {
-                run.reach_end(&from, &to);
+            if stored.iter().take(wanted).all(|(k, v)| range.push(k, v)) && wanted >= stored.len() {
+                range.reach_end(&from, &to);
             }
-            let mut bytes = run.encode();
+            let mut bytes = range.encode();
             for _ in 0..60 {
                 let key = key(rng.u64(..100));
                 let value = rng.bool().then(|| vec![b'w'; rng.usize(..200)]);
@@ -377,36 +376,36 @@ mod tests {
                 if let Some(new) = CachedRange::amended(direction, &bytes, &key, value.as_deref()) {
                     bytes = new;
                 }
-                let run = CachedRange::decode(direction, &bytes).unwrap();
-                assert!(run.size() <= RANGE_BYTES);
-                let (from, to) = run.range();
+                let range = CachedRange::decode(direction, &bytes).unwrap();
+                assert!(range.size() <= RANGE_BYTES);
+                let (from, to) = range.range();
                 let mut there: Vec<(Vec<u8>, Vec<u8>)> = rows
                     .range(RowKey::from_slice(from)..RowKey::from_slice(to))
                     .map(|(k, v)| (k.to_vec(), v.clone()))
                     .collect();
-                assert_eq!(rows_of(&run, Direction::Forward), there, "seed {seed}");
+                assert_eq!(rows_of(&range, Direction::Forward), there, "seed {seed}");
                 there.reverse();
-                assert_eq!(rows_of(&run, Direction::Backward), there, "seed {seed}");
+                assert_eq!(rows_of(&range, Direction::Backward), there, "seed {seed}");
             }
         }
     }
 
     #[test]
-    fn a_run_grows_with_what_is_pushed_at_its_ends() {
+    fn a_cached_range_grows_with_what_is_pushed_at_its_ends() {
         for direction in [Direction::Forward, Direction::Backward] {
-            let mut run = CachedRange::starting(direction, &item(10), &item(12));
+            let mut range = CachedRange::starting(direction, &item(10), &item(12));
             let both = match direction {
                 Direction::Forward => [10, 11],
                 Direction::Backward => [11, 10],
             };
-            assert!(both.iter().all(|&n| run.push(&item(n), b"v")));
-            let mut bytes = run.encode();
+            assert!(both.iter().all(|&n| range.push(&item(n), b"v")));
+            let mut bytes = range.encode();
             for n in [12, 9, 13, 8] {
                 bytes = CachedRange::amended(direction, &bytes, &item(n), Some(b"v")).unwrap();
             }
-            let run = CachedRange::decode(direction, &bytes).unwrap();
-            assert_eq!(run.range(), (&item(8)[..], &item(14)[..]));
-            assert_eq!(run.len(), 6);
+            let range = CachedRange::decode(direction, &bytes).unwrap();
+            assert_eq!(range.range(), (&item(8)[..], &item(14)[..]));
+            assert_eq!(range.len(), 6);
             assert_eq!(
                 CachedRange::amended(direction, &bytes, &item(15), Some(b"v")),
                 None
@@ -419,12 +418,12 @@ mod tests {
     }
 
     #[test]
-    fn a_run_serves_reads_that_begin_within() {
-        let mut run = CachedRange::starting(Direction::Forward, &key(10), &key(90));
+    fn a_cached_range_serves_reads_that_begin_within() {
+        let mut range = CachedRange::starting(Direction::Forward, &key(10), &key(90));
         for n in [10, 20, 30] {
-            assert!(run.push(&key(n), b""));
+            assert!(range.push(&key(n), b""));
         }
-        let serves = |direction, from, to| run.serves(direction, &key(from), &key(to));
+        let serves = |direction, from, to| range.serves(direction, &key(from), &key(to));
         assert!(serves(Direction::Forward, 10, 99));
         assert!(serves(Direction::Forward, 25, 99));
         assert!(!serves(Direction::Forward, 5, 99));
@@ -432,7 +431,7 @@ mod tests {
         assert!(serves(Direction::Backward, 0, 30));
         assert!(!serves(Direction::Backward, 0, 31));
         assert!(!serves(Direction::Backward, 0, 10));
-        assert_eq!(run.skip(Direction::Forward, &key(25), &key(99)), 2);
-        assert_eq!(run.skip(Direction::Backward, &key(0), &key(30)), 1);
+        assert_eq!(range.skip(Direction::Forward, &key(25), &key(99)), 2);
+        assert_eq!(range.skip(Direction::Backward, &key(0), &key(30)), 1);
     }
 }

@@ -1,39 +1,35 @@
-//! The row cache: copies in memory of rows that were read or written lately, so
-//! that a look-up of a popular key never descends into RocksDB.
+//! The row cache: copies in memory of rows that were read or written lately, so that a look-up of a
+//! popular key does not descend into RocksDB.
 //!
-//! Sets, each behind a lock of its own. There are few at first: memory for all that the
-//! budget allows, touched by the first rows that come, would cost each of the first
-//! 300,000 SETs 0.07 of its time. When one has become crowded there may be twice as
-//! many: each is divided when it is next looked into, by one more bit of the hash
-//! (extendible hashing, after Fagin and others, 1979).
+//! It consists of sets, each with a lock of its own. There are few at first: allocating all that
+//! the budget allows, when the first rows come, would cost each of the first 300,000 SETs 0.07 of
+//! its time. When a set has become crowded, the number of sets may double: each set is divided when
+//! it is next used, by one more bit of the hash (extendible hashing, after Fagin and others, 1979).
 //!
-//! Together they are bounded in bytes. A thread that brings in too much moves a hand from
-//! set to set, which evicts the rows that were not read since it came by last (CLOCK). The rows of a set stand in one piece of memory: to find one takes two steps
-//! that wait for memory, the set and the row. Both are in
-//! [huge pages](crate::sys::huge_pages): GETs of a million keys take 0.85 of the
-//! processor time that they take without, SETs 0.92.
+//! Together they are bounded in bytes. A thread whose row exceeds the bound moves a hand from set
+//! to set and evicts the rows that were not read since the hand last passed (CLOCK). The rows of a
+//! set stand in one piece of memory: finding one takes two dependent memory accesses, the set and
+//! the row. Both are in [huge pages](crate::sys::huge_pages): GETs of a million keys take 0.85 of
+//! the processor time that they take without, SETs 0.92.
 //!
-//! A row's place is given by a hash of its key that only this process knows, mixed
-//! with its keyspace's seed: clearing a keyspace is giving it another seed.
+//! The set of a row is given by a hash of its key that only this process knows, mixed with its
+//! keyspace's seed: a keyspace is cleared by giving it another seed.
 //!
-//! Rows that are read by point have a place: see [`is_cacheable`]; and cached ranges of
-//! rows that are read by range: see [`crate::storage::cache::ranges`].
-//! None of them is ever deleted as part of a range while it can still be read:
-//! ranges go with a whole keyspace, with a collection that is dead, or from beyond
-//! the ends of a list, where items are written anew before they are read again.
-//! Cached ranges of a map go with each range that is deleted in it.
+//! Rows for point reads are cached: see [`is_cacheable`]; and, for range reads, cached ranges of
+//! rows: see [`crate::storage::cache::ranges`]. None of these rows is deleted by a range deletion
+//! while it can still be read: range deletions apply to a whole keyspace, to a dead collection, or
+//! to items beyond the ends of a list, which are written again before they are read again. A range
+//! deletion in a map drops the map's cached ranges.
 //!
-//! What is here is what RocksDB has, because
-//! - a commit brings all rows it wrote up to date after RocksDB has them and
-//!   before it lets the key locks go; a row that is not here counts as changed,
-//!   too: each set has a version;
-//! - a row read from RocksDB is taken in only if its set's version is still the
-//!   one from before the read, or that of the set it was divided from. So readers
-//!   without a lock (SORT … BY, a scan) cannot bring back what a commit has just
-//!   replaced;
-//! - of a collection that a commit leaves to the reclaim passes it brings nothing into
-//!   memory, and drops the cached ranges: the rows may be gone by then, as such a pass needs no
-//!   lock. It reads RocksDB alone.
+//! Cached rows equal the rows in RocksDB, because
+//! - a commit updates all rows that it wrote after RocksDB has them and before it releases the
+//!   key locks. A row that is not cached counts as changed, too: each set has a version;
+//! - a row read from RocksDB is added only if its set still has the version from before the
+//!   read, or was divided from a set with that version. So readers without a lock
+//!   (SORT … BY, a scan) cannot bring back what a commit has just replaced;
+//! - of a collection that a commit leaves to the reclaim passes it adds no rows, and it drops
+//!   the cached ranges: a pass needs no lock, so the rows may be deleted by then. A pass reads
+//!   RocksDB alone.
 
 mod set;
 
@@ -50,30 +46,29 @@ use parking_lot::{Mutex, MutexGuard};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-/// Bytes that there is a set for, its own among them: sixteen rows of keys with some
-/// hundred bytes each. Smaller ones do not use all of the budget, of larger ones a
-/// set has fewer.
+/// The budget in bytes is divided by this to get the number of sets; includes the set itself and
+/// sixteen rows of keys with some hundred bytes each. Smaller rows do not use all of the budget; of
+/// larger ones a set has fewer.
 const SET_BYTES: u64 = 2048;
-/// Pages have so many sets or up to twice as many; the first one is there from the
-/// first row on.
+/// A page has so many sets or up to twice as many; the first page is allocated with the first row.
 const PAGE_SETS: u64 = 1024;
-/// The bits of a hash by which the sets divide begin here; behind them are those of a
-/// row's mark, before them those that say which set of a page is meant.
+/// The first bit of a hash by which sets divide. The bits below it are a row's mark; the upper half
+/// of the hash selects the set within a page.
 const DEPTH_BIT: u32 = 16;
-/// How many of them there are.
+/// The number of these bits.
 const DEPTH_MAX: u32 = 16;
-/// Sets that the hand passes at a time, at the most; and those of them after which
-/// it takes what was read lately, too, if nothing else was found.
+/// The most sets that the hand passes at a time; and how many sets with rows it passes without an
+/// eviction before it evicts rows that were read lately, too.
 const PASSES: usize = 256;
 const SPARED: usize = 16;
 
 /// The directions of a map's cached ranges, as [`crate::storage::cache::ranges::names`] orders them.
 const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Backward];
 
-/// How many sets INFO looks at.
+/// The number of sets that INFO samples.
 const USAGE_SETS: usize = 1024;
 
-/// Which state of a set a look-up has seen.
+/// The version of a set that a look-up has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version(u32);
 
@@ -85,23 +80,23 @@ struct Slot(Mutex<Set>);
 /// The row cache: copies of rows that were read or written lately.
 #[derive(Debug)]
 pub struct RowCache {
-    /// The sets, so many at a time, as soon as one of them is looked into. How often they
-    /// may double is how many of these there are.
+    /// Pages of sets, each allocated when one of its sets is first used. Their number is two to the
+    /// power of how often the sets may double.
     pages: Box<[OnceLock<HugeVec<Slot>>]>,
     page_sets: u64,
-    /// How many bits of a hash say which page is meant. Sets that have rows by fewer bits
-    /// are divided when they are looked into.
+    /// How many bits of a hash select the page. Sets whose rows share fewer bits are divided when
+    /// they are next used.
     depth: AtomicU8,
-    /// Bytes that all may take; those that the pages take, and the rows.
+    /// The memory budget, the memory of the pages, and that of the rows, in bytes.
     budget: AtomicU64,
     fixed: AtomicU64,
     held: AtomicU64,
-    /// How many sets the hand has passed.
+    /// The number of sets that the hand has passed.
     hand: AtomicUsize,
 }
 
-/// Whether rows with this key are kept here: those of keys, fields, members,
-/// list items, and of what groups of consumers are at.
+/// Whether rows with this key are cached: those of keys, fields, members, list items, and of stream
+/// groups and their consumers.
 pub fn is_cacheable(key: &[u8]) -> bool {
     let tag = key.first().copied().unwrap_or_default();
     let element = [
@@ -118,7 +113,7 @@ pub fn is_cacheable(key: &[u8]) -> bool {
 }
 
 impl RowCache {
-    /// Room for about `budget` bytes; none at all if that is too little.
+    /// A cache of about `budget` bytes, or none if that is less than one set.
     pub fn new(budget: u64) -> RowCache {
         let sets = budget / SET_BYTES;
         let depth = (sets / PAGE_SETS).max(1).ilog2().min(DEPTH_MAX);
@@ -134,28 +129,28 @@ impl RowCache {
         }
     }
 
-    /// Changes how many bytes may be taken; what is too much goes when others
-    /// come in. How many sets there may be stays: with much less than at first rows take
-    /// half of it or more, with much more the sets are full.
+    /// Changes the memory budget. Rows beyond it are evicted when others come in. The number of
+    /// sets is fixed at the start: with a much smaller budget rows still get at least half of it,
+    /// with a much larger one the sets are full.
     pub fn set_budget(&self, budget: u64) {
         self.budget.store(budget, Ordering::Relaxed);
     }
 
-    /// Whether the rows take more than they may.
+    /// Whether the rows take more memory than they may.
     fn is_full(&self) -> bool {
         let budget = self.budget.load(Ordering::Relaxed);
         let rows = budget.saturating_sub(self.fixed.load(Ordering::Relaxed));
         self.held.load(Ordering::Relaxed) > rows.max(budget / 2)
     }
 
-    /// The sets that are in use, every so many.
+    /// Every `step`-th set of the allocated pages.
     fn each_set(&self, step: usize) -> impl Iterator<Item = &Mutex<Set>> {
         let sets = self.pages.iter().filter_map(OnceLock::get);
         let sets = sets.flat_map(|page| page.iter());
         sets.step_by(step).map(|slot| &slot.0)
     }
 
-    /// The set of the rows with this hash if all are told apart by so many bits.
+    /// The set of the rows with this hash if the sets are divided by `depth` bits.
     #[inline]
     fn set(&self, hash: u64, depth: u8) -> Option<&Mutex<Set>> {
         let page = (hash >> DEPTH_BIT) & ((1 << depth) - 1);
@@ -165,12 +160,12 @@ impl RowCache {
             self.fixed.fetch_add(bytes, Ordering::Relaxed);
             (0..self.page_sets).map(|_| Slot::default()).collect()
         });
-        // The upper half of the hash as a fraction, of so many sets.
+        // The upper half of the hash, scaled to the number of sets.
         let at = ((hash >> 32) * self.page_sets) >> 32;
         page.get(at as usize).map(|slot| &slot.0)
     }
 
-    /// The set that has the rows with this hash.
+    /// Locks the set that has the rows with this hash.
     #[inline]
     fn lock(&self, hash: u64) -> Option<MutexGuard<'_, Set>> {
         let depth = self.depth.load(Ordering::Relaxed);
@@ -184,18 +179,18 @@ impl RowCache {
         }
     }
 
-    /// The same, once so many bits tell its rows from others.
+    /// Divides the set until `goal` bits tell its rows from others, and locks it.
     #[cold]
     fn divide(&self, hash: u64, goal: u8) -> Option<MutexGuard<'_, Set>> {
         let mut depth = 0;
         loop {
             let mut set = self.set(hash, depth)?.lock();
-            // One that has more bits has been divided: it or another has the rows.
+            // A set with more bits was divided already: it or another one has the rows.
             if set.depth == depth {
                 if depth >= goal {
                     return Some(set);
                 }
-                // A thread with two locks took the one on the page with the lower number first.
+                // In ascending order of pages: the set on the lower page is locked first.
                 let upper = 1 << (DEPTH_BIT + u32::from(depth));
                 let mut other = self.set(hash | upper, depth + 1)?.lock();
                 let before = set.capacity() + other.capacity();
@@ -207,7 +202,7 @@ impl RowCache {
         }
     }
 
-    /// Twice as many sets, from those with so many bits.
+    /// Doubles the number of sets, unless another thread has, or all pages are in use.
     #[cold]
     fn grow(&self, depth: u8) {
         if 1 << depth < self.pages.len() {
@@ -217,8 +212,8 @@ impl RowCache {
         }
     }
 
-    /// Notes how much memory a set has, under its lock: nobody subtracts what has not
-    /// been added yet.
+    /// Adds the change of a set's memory to the total. Called under the set's lock, so nothing is
+    /// subtracted before it was added.
     fn count(&self, before: usize, after: usize) {
         if after < before {
             let less = (before - after) as u64;
@@ -229,8 +224,8 @@ impl RowCache {
         }
     }
 
-    /// Calls `change` with the set of a hash, under its lock; and makes room if it needs
-    /// more memory after that.
+    /// Calls `change` with the set of a hash, under its lock, and evicts rows if the set needs more
+    /// memory after that.
     #[inline]
     fn change(&self, hash: u64, change: impl FnOnce(&mut Set)) {
         let Some(mut set) = self.lock(hash) else {
@@ -249,7 +244,7 @@ impl RowCache {
         }
     }
 
-    /// Has the hand go on until no more is held than may be.
+    /// Moves the hand and evicts rows until the budget is met, or for at most [`PASSES`] sets.
     #[cold]
     fn make_room(&self) {
         let sets = (self.page_sets as usize) << self.depth.load(Ordering::Relaxed);
@@ -278,13 +273,13 @@ impl RowCache {
         }
     }
 
-    /// Calls `look` with the row's value, under the lock of its set. If it is
-    /// not here, returns what [`RowCache::offer`] wants to know later.
-    pub fn look<R>(
+    /// Calls `read` with the row's value, under the lock of its set. If the row is not cached,
+    /// returns the version that [`RowCache::offer`] needs.
+    pub fn read<R>(
         &self,
         hash: u64,
         key: &[u8],
-        look: impl FnOnce(&[u8]) -> R,
+        read: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, Version> {
         let Some(mut set) = self.lock(hash) else {
             return Err(Version(0));
@@ -292,20 +287,19 @@ impl RowCache {
         match set.find(hash, key) {
             Some(at) => {
                 set.set_used(at, true);
-                Ok(look(set.row(at).value))
+                Ok(read(set.row(at).value))
             }
             None => Err(Version(set.version)),
         }
     }
 
-    /// Calls `look` with the cached ranges of a map, the two under `names`, until it has a
-    /// use for one; returns what it made of it, and what [`RowCache::offer_range`]
-    /// wants to know later.
-    pub(in crate::storage) fn look_at_ranges<R>(
+    /// Calls `read` with the cached ranges of a map, the two under `names`, until it returns a
+    /// result. Returns that, and the version that [`RowCache::offer_range`] needs.
+    pub(in crate::storage) fn read_ranges<R>(
         &self,
         hash: u64,
         names: &[RowKey; 2],
-        mut look: impl FnMut(Direction, &[u8]) -> Option<R>,
+        mut read: impl FnMut(Direction, &[u8]) -> Option<R>,
     ) -> (Option<R>, Version) {
         let Some(mut set) = self.lock(hash) else {
             return (None, Version(0));
@@ -313,7 +307,7 @@ impl RowCache {
         let version = Version(set.version);
         for (name, direction) in names.iter().zip(DIRECTIONS) {
             if let Some(at) = set.find(hash, name)
-                && let Some(found) = look(direction, set.row(at).value)
+                && let Some(found) = read(direction, set.row(at).value)
             {
                 set.set_used(at, true);
                 return (Some(found), version);
@@ -322,13 +316,13 @@ impl RowCache {
         (None, version)
     }
 
-    /// Takes in a cached range as RocksDB had it, unless its set has changed since `seen`.
-    /// One that was read lately is replaced by another only if that `continues` it.
+    /// Adds a cached range as RocksDB had it, unless its set has changed since `seen`. A range that
+    /// was read lately is replaced only by one that `continues` it.
     pub(in crate::storage) fn offer_range(
         &self,
         hash: u64,
         name: &[u8],
-        run: &[u8],
+        range: &[u8],
         seen: Version,
         continues: bool,
     ) {
@@ -344,12 +338,12 @@ impl RowCache {
                 }
                 set.remove(at);
             }
-            set.insert(hash, name, run);
+            set.insert(hash, name, range);
         });
     }
 
-    /// Brings the cached ranges of a map up to date after a commit that has written one of
-    /// its rows (`None`: deleted).
+    /// Updates the cached ranges of a map after a commit that has written one of its rows (`None`:
+    /// deleted).
     pub(in crate::storage) fn update_ranges(
         &self,
         hash: u64,
@@ -357,8 +351,8 @@ impl RowCache {
         key: &[u8],
         value: Option<&[u8]>,
     ) {
-        self.change_ranges(hash, names, |direction, run| {
-            CachedRange::amended(direction, run, key, value)
+        self.change_ranges(hash, names, |direction, range| {
+            CachedRange::amended(direction, range, key, value)
         });
     }
 
@@ -367,8 +361,8 @@ impl RowCache {
         self.change_ranges(hash, names, |_, _| Some(Vec::new()));
     }
 
-    /// Calls `change` with each cached range of a map; replaces it by what that returns,
-    /// which may be nothing.
+    /// Calls `change` with each cached range of a map and replaces the range by the result; an
+    /// empty one removes it, `None` leaves it.
     fn change_ranges(
         &self,
         hash: u64,
@@ -381,16 +375,16 @@ impl RowCache {
                 let Some(at) = set.find(hash, name) else {
                     continue;
                 };
-                let Some(run) = change(direction, set.row(at).value) else {
+                let Some(range) = change(direction, set.row(at).value) else {
                     continue;
                 };
-                if !run.is_empty() && set.overwrite(at, &run) {
+                if !range.is_empty() && set.overwrite(at, &range) {
                     continue;
                 }
                 let used = set.is_used(at);
                 set.remove(at);
-                if !run.is_empty() {
-                    set.insert(hash, name, &run);
+                if !range.is_empty() {
+                    set.insert(hash, name, &range);
                     if let Some(at) = set.find(hash, name) {
                         set.set_used(at, used);
                     }
@@ -399,33 +393,33 @@ impl RowCache {
         });
     }
 
-    /// Has the processor fetch the set of a row with this hash.
+    /// Prefetches the set of a row with this hash.
     pub(in crate::storage) fn prefetch_set(&self, hash: u64) {
         if let Some(set) = self.set(hash, self.depth.load(Ordering::Relaxed)) {
             prefetch::to_write(set);
         }
     }
 
-    /// Has it fetch the row, once the set is there.
+    /// Prefetches the row, once the set is in the processor's cache.
     pub(in crate::storage) fn prefetch_row(&self, hash: u64) {
         let set = self.set(hash, self.depth.load(Ordering::Relaxed));
-        // The thread that has the lock has the row, too.
+        // A thread that has the lock has the row in its cache as well.
         if let Some(set) = set.and_then(Mutex::try_lock) {
             set.prefetch(hash);
         }
     }
 
-    /// Takes in a row as RocksDB had it, unless its set has changed since `seen`.
+    /// Adds a row as RocksDB had it, unless its set has changed since `seen`.
     pub fn offer(&self, hash: u64, key: &[u8], value: &[u8], seen: Version) {
         self.change(hash, |set| {
-            // Another reader may have been faster.
+            // Another reader may have added it.
             if set.version == seen.0 && set.find(hash, key).is_none() {
                 set.insert(hash, key, value);
             }
         });
     }
 
-    /// Brings a row up to date that a commit has written (`None`: deleted).
+    /// Updates a row that a commit has written (`None`: deleted).
     pub fn update(&self, hash: u64, key: &[u8], value: Option<&[u8]>) {
         self.change(hash, |set| {
             set.version = set.version.wrapping_add(1);
@@ -444,8 +438,8 @@ impl RowCache {
         });
     }
 
-    /// Rows held, about, if there are many sets, of which only some are looked at;
-    /// and the bytes that they and the sets take.
+    /// The number of cached rows, an estimate from a sample if there are many sets; and the bytes
+    /// of the rows and the sets.
     pub fn usage(&self) -> (u64, u64) {
         let fixed = self.fixed.load(Ordering::Relaxed);
         let sets = fixed as usize / size_of::<Slot>();
@@ -471,131 +465,131 @@ mod tests {
     use super::set::{HEAD, ROW_MAX};
     use super::*;
 
-    fn get(hot: &RowCache, hash: u64, key: &[u8]) -> Result<Vec<u8>, Version> {
-        hot.look(hash, key, <[u8]>::to_vec)
+    fn get(cache: &RowCache, hash: u64, key: &[u8]) -> Result<Vec<u8>, Version> {
+        cache.read(hash, key, <[u8]>::to_vec)
     }
 
     #[test]
-    fn a_row_read_before_a_commit_is_not_taken_in_after_it() {
-        let hot = RowCache::new(1 << 20);
-        let seen = get(&hot, 7, b"\x01k").unwrap_err();
-        // The commit writes a row that is not here, even in the same set only.
-        hot.update(7 + (1 << 20), b"\x01other", Some(b"v"));
-        hot.offer(7, b"\x01k", b"old", seen);
-        let seen = get(&hot, 7, b"\x01k").unwrap_err();
-        hot.offer(7, b"\x01k", b"new", seen);
-        assert_eq!(get(&hot, 7, b"\x01k"), Ok(b"new".to_vec()));
-        hot.update(7, b"\x01k", None);
-        assert!(get(&hot, 7, b"\x01k").is_err());
+    fn a_row_read_before_a_commit_is_not_cached_after_it() {
+        let cache = RowCache::new(1 << 20);
+        let seen = get(&cache, 7, b"\x01k").unwrap_err();
+        // The commit writes another row, which belongs to the same set and is not cached either.
+        cache.update(7 + (1 << 20), b"\x01other", Some(b"v"));
+        cache.offer(7, b"\x01k", b"old", seen);
+        let seen = get(&cache, 7, b"\x01k").unwrap_err();
+        cache.offer(7, b"\x01k", b"new", seen);
+        assert_eq!(get(&cache, 7, b"\x01k"), Ok(b"new".to_vec()));
+        cache.update(7, b"\x01k", None);
+        assert!(get(&cache, 7, b"\x01k").is_err());
     }
 
     #[test]
     fn keys_with_the_same_hash_are_told_apart() {
-        let hot = RowCache::new(1 << 20);
-        hot.update(5, b"\x01a", Some(b"1"));
-        assert!(get(&hot, 5, b"\x01b").is_err());
-        hot.update(5, b"\x01b", Some(b"2"));
-        assert_eq!(get(&hot, 5, b"\x01a"), Ok(b"1".to_vec()));
-        assert_eq!(get(&hot, 5, b"\x01b"), Ok(b"2".to_vec()));
+        let cache = RowCache::new(1 << 20);
+        cache.update(5, b"\x01a", Some(b"1"));
+        assert!(get(&cache, 5, b"\x01b").is_err());
+        cache.update(5, b"\x01b", Some(b"2"));
+        assert_eq!(get(&cache, 5, b"\x01a"), Ok(b"1".to_vec()));
+        assert_eq!(get(&cache, 5, b"\x01b"), Ok(b"2".to_vec()));
     }
 
     #[test]
     fn values_grow_and_shrink_within_the_bound() {
-        let hot = RowCache::new(2 * SET_BYTES);
+        let cache = RowCache::new(2 * SET_BYTES);
         for len in [0, 1, 64, 63, 20, 1000, 1535, 3, 0] {
             let value = vec![b'v'; len];
-            hot.update(1, b"\x01", Some(&value));
-            assert_eq!(get(&hot, 1, b"\x01").is_ok(), len <= 1535, "{len}");
-            assert_eq!(get(&hot, 1, b"\x01"), Ok(value));
+            cache.update(1, b"\x01", Some(&value));
+            assert_eq!(get(&cache, 1, b"\x01").is_ok(), len <= 1535, "{len}");
+            assert_eq!(get(&cache, 1, b"\x01"), Ok(value));
         }
-        hot.update(1, b"\x01", Some(&[0; ROW_MAX]));
-        assert!(get(&hot, 1, b"\x01").is_err());
-        assert_eq!(hot.usage(), (0, hot.fixed.load(Ordering::Relaxed)));
+        cache.update(1, b"\x01", Some(&[0; ROW_MAX]));
+        assert!(get(&cache, 1, b"\x01").is_err());
+        assert_eq!(cache.usage(), (0, cache.fixed.load(Ordering::Relaxed)));
     }
 
     #[test]
     fn memory_is_bounded_and_what_is_read_stays() {
         let budget = 64 << 10;
-        let hot = RowCache::new(budget);
+        let cache = RowCache::new(budget);
         let hash = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let favourite = u64::MAX;
-        hot.update(hash(favourite), &favourite.to_be_bytes(), Some(b"here"));
+        cache.update(hash(favourite), &favourite.to_be_bytes(), Some(b"here"));
         for i in 0..10_000u64 {
-            hot.update(hash(i), &i.to_be_bytes(), Some(&[1; 100]));
-            let found = get(&hot, hash(favourite), &favourite.to_be_bytes());
+            cache.update(hash(i), &i.to_be_bytes(), Some(&[1; 100]));
+            let found = get(&cache, hash(favourite), &favourite.to_be_bytes());
             assert_eq!(found, Ok(b"here".to_vec()));
-            assert!(hot.usage().1 <= budget);
+            assert!(cache.usage().1 <= budget);
         }
-        // With what was read lately, too.
+        // Now all rows were read lately.
         for i in 0..10_000u64 {
-            let _ = get(&hot, hash(i), &i.to_be_bytes());
+            let _ = get(&cache, hash(i), &i.to_be_bytes());
         }
-        hot.set_budget(budget / 4);
+        cache.set_budget(budget / 4);
         for i in 0..10_000u64 {
-            hot.update(hash(i), &i.to_be_bytes(), Some(&[1; 100]));
+            cache.update(hash(i), &i.to_be_bytes(), Some(&[1; 100]));
         }
-        assert!(hot.usage().1 <= budget / 4);
+        assert!(cache.usage().1 <= budget / 4);
     }
 
     #[test]
     fn sets_divide_as_rows_come_in() {
-        let hot = RowCache::new(64 << 20);
+        let cache = RowCache::new(64 << 20);
         let hash = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let few = (0..1000u64).map(|i| (i, hot.fixed.load(Ordering::Relaxed)));
+        let few = (0..1000u64).map(|i| (i, cache.fixed.load(Ordering::Relaxed)));
         for (i, fixed) in few {
-            hot.update(hash(i), &i.to_be_bytes(), Some(b"first"));
+            cache.update(hash(i), &i.to_be_bytes(), Some(b"first"));
             assert!(fixed <= 2 * PAGE_SETS * size_of::<Slot>() as u64);
         }
-        // A look-up from before, of a row that is not there.
+        // A look-up before the sets divide, of a row that does not exist.
         let absent = 1_000_000u64;
-        let seen = get(&hot, hash(absent), &absent.to_be_bytes()).unwrap_err();
+        let seen = get(&cache, hash(absent), &absent.to_be_bytes()).unwrap_err();
         for i in 1000..100_000u64 {
-            hot.update(hash(i), &i.to_be_bytes(), Some(b"more"));
+            cache.update(hash(i), &i.to_be_bytes(), Some(b"more"));
         }
-        assert!(hot.depth.load(Ordering::Relaxed) >= 3);
+        assert!(cache.depth.load(Ordering::Relaxed) >= 3);
         for i in 0..100_000u64 {
             let value: &[u8] = if i < 1000 { b"first" } else { b"more" };
-            let found = get(&hot, hash(i), &i.to_be_bytes());
+            let found = get(&cache, hash(i), &i.to_be_bytes());
             assert_eq!(found, Ok(value.to_vec()), "{i}");
         }
         let mut rows = 0;
-        hot.for_each(|_, _, _| rows += 1);
+        cache.for_each(|_, _, _| rows += 1);
         assert_eq!(rows, 100_000);
-        // The set that it would be in now has seen the commits since then.
-        hot.update(hash(absent), &absent.to_be_bytes(), None);
-        hot.offer(hash(absent), &absent.to_be_bytes(), b"old", seen);
-        assert!(get(&hot, hash(absent), &absent.to_be_bytes()).is_err());
+        // The set that has it now counts the commits since then.
+        cache.update(hash(absent), &absent.to_be_bytes(), None);
+        cache.offer(hash(absent), &absent.to_be_bytes(), b"old", seen);
+        assert!(get(&cache, hash(absent), &absent.to_be_bytes()).is_err());
     }
 
     #[test]
-    fn what_is_held_is_what_the_sets_have_whoever_divides_them() {
-        let hot = RowCache::new(16 << 20);
+    fn the_memory_counted_is_that_of_the_sets_when_threads_divide_them() {
+        let cache = RowCache::new(16 << 20);
         let hash = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         std::thread::scope(|threads| {
             for thread in 0..4u64 {
-                let hot = &hot;
+                let cache = &cache;
                 threads.spawn(move || {
                     for i in 0..40_000u64 {
                         // Half of them are written by two threads.
                         let row = i + thread / 2 * 40_000 * (i % 2);
-                        hot.update(hash(row), &row.to_be_bytes(), Some(&row.to_be_bytes()));
-                        let found = get(hot, hash(row), &row.to_be_bytes());
+                        cache.update(hash(row), &row.to_be_bytes(), Some(&row.to_be_bytes()));
+                        let found = get(cache, hash(row), &row.to_be_bytes());
                         assert!(found.is_err() || found == Ok(row.to_be_bytes().to_vec()));
                     }
                 });
             }
         });
-        let sets = hot.each_set(1).map(|set| set.lock().capacity() as u64);
-        assert_eq!(sets.sum::<u64>(), hot.held.load(Ordering::Relaxed));
+        let sets = cache.each_set(1).map(|set| set.lock().capacity() as u64);
+        assert_eq!(sets.sum::<u64>(), cache.held.load(Ordering::Relaxed));
         let mut rows = Vec::new();
-        hot.for_each(|hash, key, _| rows.push((hash, key.to_vec())));
+        cache.for_each(|hash, key, _| rows.push((hash, key.to_vec())));
         let all = rows.len();
         rows.sort();
         rows.dedup();
         assert_eq!(rows.len(), all);
         assert!(all > 50_000, "{all}");
         for (hash, key) in rows {
-            assert!(get(&hot, hash, &key).is_ok());
+            assert!(get(&cache, hash, &key).is_ok());
         }
     }
 
@@ -603,12 +597,12 @@ mod tests {
     fn rows_of_any_size_use_the_budget() {
         let budget = 1 << 20;
         for (value, share) in [(40, 0.45), (90, 0.7), (400, 0.8), (1500, 0.75)] {
-            let hot = RowCache::new(budget);
+            let cache = RowCache::new(budget);
             for i in 0..50_000u64 {
                 let hash = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-                hot.update(hash, &i.to_be_bytes(), Some(&vec![1; value]));
+                cache.update(hash, &i.to_be_bytes(), Some(&vec![1; value]));
             }
-            let (rows, bytes) = hot.usage();
+            let (rows, bytes) = cache.usage();
             assert!(bytes <= budget, "{value}: {bytes}");
             let used = rows * (HEAD + 8 + value) as u64;
             assert!(used as f64 > share * budget as f64, "{value}: {used}");
@@ -617,9 +611,9 @@ mod tests {
 
     #[test]
     fn without_a_budget_nothing_is_kept() {
-        let hot = RowCache::new(0);
-        hot.update(1, b"\x01k", Some(b"v"));
-        hot.offer(1, b"\x01k", b"v", Version(0));
-        assert!(get(&hot, 1, b"\x01k").is_err());
+        let cache = RowCache::new(0);
+        cache.update(1, b"\x01k", Some(b"v"));
+        cache.offer(1, b"\x01k", b"v", Version(0));
+        assert!(get(&cache, 1, b"\x01k").is_err());
     }
 }

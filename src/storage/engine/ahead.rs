@@ -1,4 +1,5 @@
-//! Which collections have rows that nothing reaches yet: see [`crate::storage::txn::ahead`].
+//! The list of collections that are written before their commit: see
+//! [`crate::storage::txn::ahead`].
 
 use crate::encoding::CollectionId;
 use crate::encoding::system::KeyspaceId;
@@ -8,17 +9,17 @@ use std::collections::BTreeSet;
 /// A collection in a keyspace.
 pub(in crate::storage) type Place = (KeyspaceId, CollectionId);
 
-/// Collections whose rows are being written ahead.
+/// Collections whose rows are written before the commit that makes them reachable.
 #[derive(Debug, Default)]
 pub(in crate::storage) struct Ahead(Mutex<BTreeSet<Place>>);
 
 impl Ahead {
-    /// The list; while it is held no collection leaves it.
+    /// Locks the list. No collection leaves it while the guard is held.
     pub(in crate::storage) fn lock(&self) -> MutexGuard<'_, BTreeSet<Place>> {
         self.0.lock()
     }
 
-    /// Their rows can be reached, or are left to the reclaim passes.
+    /// Removes collections whose rows are reachable now, or are left to the reclaim passes.
     pub(in crate::storage) fn remove_all(&self, places: &[Place]) {
         if !places.is_empty() {
             self.lock().retain(|place| !places.contains(place));

@@ -1,13 +1,14 @@
-//! The binlog: what a tick's commands did, logged in the batch that does it,
-//! and its trimming.
+//! The binlog: the effects of a commit's commands, written in the batch of that commit, and the
+//! trimming of the log.
 //!
 //! I3: rows are numbered under the commit lock. The binlog holds effects,
 //! never a request whose meaning depends on when it is run.
 //!
-//! Trimming is a mark below which no row counts. What lies below it goes file by
-//! file, so the log takes some more room on disk than its bounds say.
+//! Trimming moves a mark, below which rows do not count any more. They are deleted with whole
+//! files, so the log takes somewhat more space on disk than its bounds allow.
 
-use crate::encoding::binlog::{Row, key, position};
+use crate::base::time::UnixMs;
+use crate::encoding::binlog::{AtomicPosition, Position, Row, key, position};
 use crate::encoding::system::{self, State};
 use crate::storage::engine::log_buffer::{LogBuffer, Received};
 use crate::storage::engine::{ColumnFamily, CommitState, Db, Engine};
@@ -17,29 +18,29 @@ use rocksdb::WriteBatch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// After so many bytes trimmed, files are looked for that may go.
+/// Files are dropped whenever so many more bytes are trimmed.
 const FILES_STEP: u64 = 16 << 20;
-/// And after so many while the disk is full.
+/// The same while the disk is low.
 const SMALL_STEP: u64 = 1 << 20;
 
-/// What the binlog holds, in memory.
+/// The range of the binlog, its watchers and its holds.
 #[derive(Debug)]
 pub struct Binlog {
-    /// Held while its front moves.
+    /// Held while the front of the log moves.
     pub(in crate::storage) trim: Mutex<()>,
     enabled: AtomicBool,
-    first_position: AtomicU64,
+    first_position: AtomicPosition,
     first_entry: AtomicU64,
     /// How far the log was trimmed when files were dropped last.
-    files_from: AtomicU64,
-    next_position: AtomicU64,
+    files_from: AtomicPosition,
+    next_position: AtomicPosition,
     next_entry: AtomicU64,
     watchers: RwLock<Vec<Arc<Watcher>>>,
     watched: AtomicUsize,
-    holds: Mutex<Vec<Arc<AtomicU64>>>,
+    holds: Mutex<Vec<Arc<AtomicPosition>>>,
 }
 
-/// Somebody who wants to know when the binlog grows.
+/// A thread that is woken when the binlog grows.
 pub struct Watcher {
     asleep: AtomicBool,
     wake: Box<dyn Fn() + Send + Sync>,
@@ -60,24 +61,24 @@ impl Watcher {
         })
     }
 
-    /// Says that it goes to sleep, and must look once more before it does; or
-    /// that it is awake.
+    /// Notes that the thread is about to sleep, or that it is awake. Before the thread sleeps it
+    /// must read the binlog's range once more.
     pub fn set_asleep(&self, asleep: bool) {
         self.asleep.store(asleep, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 }
 
-/// Keeps the trim from what a replica still needs, within
+/// Keeps rows that a replica still needs from being trimmed, up to
 /// [`BinlogBounds::hold_max_bytes`].
 #[derive(Debug)]
 pub struct Hold {
-    from: Arc<AtomicU64>,
+    from: Arc<AtomicPosition>,
 }
 
 impl Hold {
-    /// Lets everything before `position` go.
-    pub fn advance(&self, position: u64) {
+    /// Releases everything before `position`.
+    pub fn advance(&self, position: Position) {
         self.from.fetch_max(position, Ordering::AcqRel);
     }
 }
@@ -86,9 +87,9 @@ impl Hold {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BinlogRange {
     /// Position of the first byte still there.
-    pub first_position: u64,
+    pub first_position: Position,
     /// Position that the next byte will have.
-    pub next_position: u64,
+    pub next_position: Position,
     /// Number of the first entry still there.
     pub first_entry: u64,
     /// Number that the next entry will have.
@@ -105,7 +106,7 @@ impl Binlog {
     ) -> Result<Binlog> {
         let trimmed = match db.get_cf(system_cf, system::TRIMMED)? {
             Some(row) => position(&row)?,
-            None => 0,
+            None => Position::NONE,
         };
         let mut rows = db.raw_iterator_cf(cf);
         rows.seek(key(trimmed));
@@ -117,10 +118,10 @@ impl Binlog {
         Ok(Binlog {
             trim: Mutex::default(),
             enabled: AtomicBool::new(enabled),
-            first_position: AtomicU64::new(first_position),
+            first_position: AtomicPosition::new(first_position),
             first_entry: AtomicU64::new(first_entry),
-            files_from: AtomicU64::new(0),
-            next_position: AtomicU64::new(state.binlog_position),
+            files_from: AtomicPosition::default(),
+            next_position: AtomicPosition::new(state.binlog_position),
             next_entry: AtomicU64::new(state.binlog_entry),
             watchers: RwLock::default(),
             watched: AtomicUsize::new(0),
@@ -135,7 +136,7 @@ impl Binlog {
         self.watched.store(watchers.len(), Ordering::SeqCst);
     }
 
-    /// Forgets a watcher.
+    /// Removes a watcher.
     pub fn unwatch(&self, watcher: &Arc<Watcher>) {
         let mut watchers = self.watchers.write();
         watchers.retain(|w| !Arc::ptr_eq(w, watcher));
@@ -154,21 +155,21 @@ impl Binlog {
         }
     }
 
-    /// Keeps everything from `position` on; an end of that is the drop of the hold.
-    fn hold(&self, position: u64) -> Hold {
-        let from = Arc::new(AtomicU64::new(position));
+    /// Keeps everything from `position` on until the hold is dropped.
+    fn hold(&self, position: Position) -> Hold {
+        let from = Arc::new(AtomicPosition::new(position));
         self.holds.lock().push(from.clone());
         Hold { from }
     }
 
-    /// The lowest position that somebody holds.
-    fn held(&self) -> Option<u64> {
+    /// The lowest position that is held.
+    fn held(&self) -> Option<Position> {
         let mut holds = self.holds.lock();
         holds.retain(|from| Arc::strong_count(from) > 1);
         holds.iter().map(|from| from.load(Ordering::Acquire)).min()
     }
 
-    /// Everything was replaced: the log is empty and begins where `state` says.
+    /// Restarts the log, which is empty now, where `state` says: the data set was replaced.
     pub(in crate::storage) fn restart(&self, state: &State) {
         self.first_position
             .store(state.binlog_position, Ordering::Release);
@@ -177,7 +178,7 @@ impl Binlog {
         self.next_position
             .store(state.binlog_position, Ordering::Release);
         self.next_entry.store(state.binlog_entry, Ordering::Release);
-        self.files_from.store(0, Ordering::Relaxed);
+        self.files_from.store(Position::NONE, Ordering::Relaxed);
     }
 
     /// Whether commits are logged.
@@ -185,7 +186,7 @@ impl Binlog {
         self.enabled.load(Ordering::Relaxed)
     }
 
-    /// What it holds.
+    /// The range that the log holds.
     pub fn range(&self) -> BinlogRange {
         BinlogRange {
             first_position: self.first_position.load(Ordering::Acquire),
@@ -199,36 +200,35 @@ impl Binlog {
 /// How much of the binlog to keep.
 #[derive(Debug, Clone, Copy)]
 pub struct BinlogBounds {
-    /// Commands.
+    /// The number of commands to keep.
     pub max_entries: u64,
-    /// Bytes of commands; 0 is no limit.
+    /// The number of bytes of commands to keep; 0 is no limit.
     pub max_bytes: u64,
-    /// Rows from before this time go.
-    pub oldest_unix_ms: u64,
-    /// Bytes up to which rows stay because somebody holds them; 0 is no limit.
+    /// Rows from before this time are trimmed, in ms since the epoch.
+    pub oldest_unix_ms: UnixMs,
+    /// The number of bytes that a hold may keep; 0 is no limit.
     pub hold_max_bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct RowHead {
-    position: u64,
+    position: Position,
     entry: u64,
-    unix_ms: u64,
+    unix_ms: UnixMs,
 }
 
 impl Engine {
-    /// Adds the row of this commit to its batch, or the rows that it received;
-    /// the caller holds the commit lock and calls [`Engine::publish_log`] once the
-    /// batch is written.
+    /// Adds the row of this commit to its batch, or the rows that were received from a master. The
+    /// caller holds the commit lock and calls [`Engine::publish_log`] once the batch is written.
     ///
     /// # Errors
-    /// [`StorageError::Detached`] if received rows do not follow on what is there,
-    /// or come from a master that is not followed any more.
+    /// [`StorageError::Detached`] if received rows do not continue the log, or come from a master
+    /// that is not followed any more.
     pub(in crate::storage) fn put_log(
         &self,
         commit: &mut CommitState,
         log: &mut LogBuffer,
-        unix_ms: u64,
+        unix_ms: UnixMs,
         batch: &mut WriteBatch,
     ) -> Result<()> {
         if let Some(received) = &log.received {
@@ -241,7 +241,7 @@ impl Engine {
                 return Err(StorageError::Detached);
             }
             Some(_) => {}
-            // What a replica writes of its own accord is in nobody's history.
+            // What a replica writes of its own accord belongs to no history.
             None if self.is_following() => return Ok(()),
             None => self.forget_upstream(commit, batch),
         }
@@ -259,14 +259,14 @@ impl Engine {
         &self,
         commit: &mut CommitState,
         log: &mut LogBuffer,
-        unix_ms: u64,
+        unix_ms: UnixMs,
         batch: &mut WriteBatch,
     ) -> Result<()> {
         let at = commit.state.binlog_position;
         commit.history = self.renewed_history(at, batch)?;
         let row = log.complete(commit.state.binlog_entry, unix_ms);
         batch.put_cf(&self.binlog_cf, key(at), row);
-        commit.state.binlog_position += log.command_bytes();
+        commit.state.binlog_position = at + log.command_bytes();
         commit.state.binlog_entry += u64::from(log.entries);
         Ok(())
     }
@@ -291,7 +291,7 @@ impl Engine {
             if self.binlog.is_enabled() {
                 batch.put_cf(&self.binlog_cf, key(at), value);
             }
-            at += row.bytes.len() as u64;
+            at = at + row.bytes.len() as u64;
             entry += u64::from(row.entries);
             start = end;
         }
@@ -311,17 +311,17 @@ impl Engine {
         binlog.wake_watchers();
     }
 
-    /// Holds the binlog from `position` on, or from the first row that is still
-    /// there; says what there is.
-    pub fn hold_binlog(&self, position: u64) -> (Hold, BinlogRange) {
+    /// Holds the binlog from `position` on, or from the first row that is still there. Returns the
+    /// hold and the range of the log.
+    pub fn hold_binlog(&self, position: Position) -> (Hold, BinlogRange) {
         // A trim that has begun does not know of this hold.
         let _no_trim = self.binlog.trim.lock();
         (self.binlog.hold(position), self.binlog.range())
     }
 
-    /// Where the row begins that has the byte at `position`: there itself for the
-    /// byte that comes next. `None` if no row has it.
-    pub fn row_at(&self, position: u64) -> Result<Option<u64>> {
+    /// The position at which the row with the byte at `position` begins. For the next byte to be
+    /// written that is `position` itself. `None` if no row has the byte.
+    pub fn row_at(&self, position: Position) -> Result<Option<Position>> {
         let range = self.binlog.range();
         if position == range.next_position {
             return Ok(Some(position));
@@ -337,11 +337,11 @@ impl Engine {
         };
         let start = self::position(row_key)?;
         let len = Row::decode(value)?.bytes.len() as u64;
-        Ok((position - start < len).then_some(start))
+        Ok((position.since(start) < len).then_some(start))
     }
 
-    /// Drops the oldest rows until the log is within all bounds; what that costs
-    /// depends on the files that go, not on the rows. Returns whether anything went.
+    /// Trims the oldest rows until the log is within all bounds. The cost depends on the number of
+    /// files that are dropped, not on the rows. Returns whether anything was trimmed.
     pub fn trim_binlog(&self, bounds: &BinlogBounds) -> Result<bool> {
         let _one_at_a_time = self.binlog.trim.lock();
         let range = self.binlog.range();
@@ -350,8 +350,8 @@ impl Engine {
         }
         let first = self.row_from(range.first_position, range)?;
         let by_bytes = match bounds.max_bytes {
-            0 => 0,
-            bytes => range.next_position.saturating_sub(bytes),
+            0 => Position::NONE,
+            bytes => range.next_position.before(bytes),
         };
         let first_entry = range.next_entry.saturating_sub(bounds.max_entries);
         let within = by_bytes <= first.position
@@ -370,8 +370,8 @@ impl Engine {
         if to.position <= range.first_position {
             return Ok(false);
         }
-        // No range deletion: its tombstone would lie over all files there are, and each
-        // compaction would write all of them again. As it is they are only moved.
+        // No range deletion: its tombstone would cover all files of the log, and each compaction
+        // would rewrite them. Without it compactions only move them.
         let mark = key(to.position);
         if let Err(error) = self.db.put_cf(&self.system_cf, system::TRIMMED, mark) {
             let error = error.into();
@@ -387,29 +387,31 @@ impl Engine {
             true => SMALL_STEP,
             false => FILES_STEP,
         };
-        if to.position - files_from.load(Ordering::Relaxed).min(to.position) >= step {
-            // Files that are gone stay gone: so must the mark.
+        if to.position.since(files_from.load(Ordering::Relaxed)) >= step {
+            // Dropped files do not come back after a crash, so the mark must be durable first.
             self.sync_wal()?;
-            // Both ends count.
-            let last = key(to.position - 1);
+            // Both ends of the range are inclusive.
+            let last = key(to.position.before(1));
             self.db
-                .delete_file_in_range_cf(&self.binlog_cf, key(0), last)?;
+                .delete_file_in_range_cf(&self.binlog_cf, key(Position::NONE), last)?;
             files_from.store(to.position, Ordering::Relaxed);
         }
         Ok(true)
     }
 
-    /// From where on rows stay for those who hold them.
-    fn held_from(&self, bounds: &BinlogBounds, range: BinlogRange) -> u64 {
+    /// The position from which on rows stay because of holds.
+    fn held_from(&self, bounds: &BinlogBounds, range: BinlogRange) -> Position {
         let cap = match bounds.hold_max_bytes {
-            0 => 0,
-            bytes => range.next_position.saturating_sub(bytes),
+            0 => Position::NONE,
+            bytes => range.next_position.before(bytes),
         };
-        self.binlog.held().map_or(u64::MAX, |from| from.max(cap))
+        self.binlog
+            .held()
+            .map_or(Position::MAX, |from| from.max(cap))
     }
 
     /// The first row at or after `at`; the end of the log if there is none.
-    fn row_from(&self, at: u64, range: BinlogRange) -> Result<RowHead> {
+    fn row_from(&self, at: Position, range: BinlogRange) -> Result<RowHead> {
         let mut rows = self.db.raw_iterator_cf(&self.binlog_cf);
         rows.seek(key(at.max(range.first_position)));
         if let Some((key, value)) = rows.item() {
@@ -424,16 +426,16 @@ impl Engine {
         Ok(RowHead {
             position: range.next_position,
             entry: range.next_entry,
-            unix_ms: u64::MAX,
+            unix_ms: UnixMs::MAX,
         })
     }
 
-    /// The position of the first row that `wanted` holds for, by bisection: it
-    /// must hold for all rows after that one.
-    fn first_row(&self, range: BinlogRange, wanted: impl Fn(RowHead) -> bool) -> Result<u64> {
+    /// The lowest position from which on `wanted` is true, by binary search over
+    /// [`Engine::row_from`]. If `wanted` is true for a row, it must be true for all later rows.
+    fn first_row(&self, range: BinlogRange, wanted: impl Fn(RowHead) -> bool) -> Result<Position> {
         let (mut low, mut high) = (range.first_position, range.next_position);
         while low < high {
-            let middle = low + (high - low) / 2;
+            let middle = low + high.since(low) / 2;
             if wanted(self.row_from(middle, range)?) {
                 high = middle;
             } else {
@@ -443,9 +445,12 @@ impl Engine {
         Ok(low)
     }
 
-    /// Calls `each` with position and row for all rows from `from` on, until it
-    /// says false.
-    pub fn read_binlog(&self, from: u64, mut each: impl FnMut(u64, Row<'_>) -> bool) -> Result<()> {
+    /// Calls `each` with position and row for all rows from `from` on, until it returns false.
+    pub fn read_binlog(
+        &self,
+        from: Position,
+        mut each: impl FnMut(Position, Row<'_>) -> bool,
+    ) -> Result<()> {
         let mut rows = self.db.raw_iterator_cf(&self.binlog_cf);
         rows.seek(key(from));
         while let Some((key, value)) = rows.item() {
@@ -471,7 +476,7 @@ mod tests {
         let mut txn = Txn::new(engine.clone());
         let mut starts = vec![engine.binlog.range().next_position];
         for n in 0..5 {
-            txn.begin(1).unwrap();
+            txn.begin(UnixMs(1)).unwrap();
             for _ in 0..n {
                 txn.effect(DbIndex(n), &["SET", "key", "value"]);
             }
@@ -480,18 +485,18 @@ mod tests {
         }
         starts.dedup();
         let (first, end) = (starts[0], starts[starts.len() - 1]);
-        for position in first..=end {
+        for position in (first.0..=end.0).map(Position) {
             let start = starts.iter().rev().find(|start| **start <= position);
             assert_eq!(engine.row_at(position).expect("a row"), start.copied());
         }
-        assert_eq!(engine.row_at(first - 1).expect("no row"), None);
+        assert_eq!(engine.row_at(first.before(1)).expect("no row"), None);
         assert_eq!(engine.row_at(end + 1).expect("no row"), None);
     }
 
     const BOUNDS: BinlogBounds = BinlogBounds {
         max_entries: u64::MAX,
         max_bytes: 0,
-        oldest_unix_ms: 0,
+        oldest_unix_ms: UnixMs::NONE,
         hold_max_bytes: 0,
     };
 
@@ -509,7 +514,7 @@ mod tests {
             );
             let mut txn = Txn::new(engine.clone());
             for _ in 0..5 {
-                txn.begin(1).unwrap();
+                txn.begin(UnixMs(1)).unwrap();
                 txn.effect(DbIndex(0), &["SET", "key", "value"]);
                 txn.commit().expect("a commit");
             }
@@ -520,7 +525,10 @@ mod tests {
             assert!(engine.trim_binlog(&bounds).expect("a trim"));
             let range = engine.binlog.range();
             assert_eq!(range.next_entry - range.first_entry, entries);
-            assert_eq!(engine.row_at(range.first_position - 1).expect("none"), None);
+            assert_eq!(
+                engine.row_at(range.first_position.before(1)).expect("none"),
+                None
+            );
             assert_eq!(
                 engine.check().expect("a check").faults,
                 Vec::<String>::new()
@@ -531,7 +539,7 @@ mod tests {
         assert_eq!(before, Some(open().binlog.range()));
     }
 
-    /// Rows are written once, are never compacted, and go with their files.
+    /// Rows are written once, are never compacted, and are dropped with their files.
     #[test]
     fn trimmed_files_go_and_none_is_written_again() {
         write_and_trim(256 << 10);
@@ -561,7 +569,7 @@ mod tests {
         let mut written = 0;
         while written < 6 * KEPT || size() > 2 * KEPT {
             assert!(written < 40 * KEPT, "{} bytes in files", size());
-            txn.begin(1).unwrap();
+            txn.begin(UnixMs(1)).unwrap();
             txn.effect(DbIndex(0), &[b"SET", b"key", noise.as_slice()]);
             txn.commit().expect("a commit");
             engine.trim_binlog(&bounds).expect("a trim");
@@ -586,7 +594,7 @@ mod tests {
         let engine = Engine::open(StorageConfig::new(dir.path().join("db"))).expect("opens");
         for n in 0..10_u64 {
             let mut txn = Txn::new(engine.clone());
-            txn.begin(1_000 + n).unwrap();
+            txn.begin(UnixMs(1_000 + n)).unwrap();
             txn.effect(DbIndex(0), &[b"PING"]);
             txn.commit().expect("a commit");
         }
@@ -594,13 +602,13 @@ mod tests {
         let mut bounds = BOUNDS;
         assert!(!engine.trim_binlog(&bounds).expect("a trim"));
         assert_eq!(engine.binlog.range(), all);
-        bounds.max_bytes = (all.next_position - all.first_position) / 2;
+        bounds.max_bytes = all.next_position.since(all.first_position) / 2;
         assert!(engine.trim_binlog(&bounds).expect("a trim"));
         assert_eq!(engine.binlog.range().first_entry, all.next_entry - 5);
-        bounds.oldest_unix_ms = 1_007;
+        bounds.oldest_unix_ms = UnixMs(1_007);
         assert!(engine.trim_binlog(&bounds).expect("a trim"));
         assert_eq!(engine.binlog.range().first_entry, all.next_entry - 3);
-        // Somebody holds what would go.
+        // A hold keeps the rows that the bounds would trim.
         let (hold, _) = engine.hold_binlog(engine.binlog.range().first_position);
         bounds.max_entries = 1;
         assert!(!engine.trim_binlog(&bounds).expect("a trim"));

@@ -9,7 +9,7 @@ use crate::storage::{Result, StorageError};
 use rocksdb::WriteBatch;
 use std::sync::atomic::Ordering;
 
-/// What only one thread at a time may do: number a commit and write it.
+/// State under the commit lock: commits are numbered and written one at a time.
 #[derive(Default)]
 pub(in crate::storage) struct CommitState {
     pub(in crate::storage) state: State,
@@ -42,16 +42,15 @@ impl Engine {
         }
         fail_point("before-write")?;
         let number = self.durability.begin();
-        let _in_flight = self.disk.took(batch.size_in_bytes());
+        let _in_flight = self.disk.begin_write(batch.size_in_bytes());
         let done = fail_point("while-writing").and_then(|()| Ok(self.db.write(batch)?));
-        // Also of a commit that failed, which has changed nothing.
+        // Also after a failure: the commit has changed nothing.
         self.durability.wrote(number);
         done?;
         fail_point("after-write")
     }
 
-    /// Takes back what the commit of a batch that could not be written has noted, but for
-    /// the counts of keyspaces.
+    /// Resets `commit` after its batch could not be written, except the counts of keyspaces.
     pub(in crate::storage) fn forget_commit(&self, commit: &mut CommitState) {
         let range = self.binlog.range();
         commit.state.binlog_position = range.next_position;
@@ -68,9 +67,8 @@ impl Engine {
         batch.put_cf(&self.system_cf, system::STATE, &commit.scratch);
     }
 
-    /// Adds what a commit makes of a keyspace's counts to its batch, or to the state row
-    /// that follows; the caller holds the commit lock and calls [`Keyspace::add`] once the
-    /// batch is written.
+    /// Adds a keyspace's counts after this commit to its batch, or to the state row that follows.
+    /// The caller holds the commit lock and calls [`Keyspace::add`] once the batch is written.
     pub(in crate::storage) fn put_counts(
         &self,
         commit: &mut CommitState,
@@ -89,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// Takes back what [`Engine::put_counts`] has noted for a batch that could not be
+    /// Resets what [`Engine::put_counts`] has changed in `commit`, after its batch could not be
     /// written.
     pub(in crate::storage) fn forget_counts(&self, commit: &mut CommitState, keyspace: &Keyspace) {
         if system::counts_row(keyspace.id).is_none() {

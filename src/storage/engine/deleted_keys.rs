@@ -1,30 +1,30 @@
-//! What a keyspace knows of its deleted keys; see [`crate::storage::tombstones`].
+//! Statistics of a keyspace's deleted keys; see [`crate::storage::tombstones`].
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Landmarks of a DB.
+/// The number of landmarks that a DB keeps.
 pub(in crate::storage) const LANDMARKS: usize = 256;
 
 /// Longer keys are no landmarks.
 pub(in crate::storage) const LANDMARK_BYTES: usize = 512;
 
-/// What a keyspace knows of its deleted keys.
+/// Statistics of a keyspace's deleted keys, and compactions that are due.
 #[derive(Debug, Default)]
 pub(in crate::storage) struct DeletedKeys {
     /// Keys removed since the last [`crate::storage::Engine::tidy`].
     pub(in crate::storage) removed: AtomicU64,
-    /// What that was at the last look.
+    /// The value of `removed` when it was last checked.
     pub(in crate::storage) seen: AtomicU64,
     pub(in crate::storage) landmarks: Mutex<Vec<Box<[u8]>>>,
-    /// Ranges of rows that somebody wants compacted.
+    /// Ranges of rows that are to be compacted.
     pub(in crate::storage) compactions: Mutex<Vec<RowRange>>,
 }
 
 pub(in crate::storage) type RowRange = (Box<[u8]>, Box<[u8]>);
 
 impl DeletedKeys {
-    /// A commit has changed the number of keys.
+    /// Counts the keys that a commit has removed; `keys` is the change of their number.
     pub(in crate::storage) fn note(&self, keys: i64) {
         if keys < 0 {
             self.removed

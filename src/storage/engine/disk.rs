@@ -1,27 +1,26 @@
-//! The disk under the database: how much of it is free, the reserve that deletions live
-//! on when nothing is, and what the operating system could not do.
+//! Free space on the database's disk, the reserve that deletions use when the disk is full, and
+//! errors of the file system.
 //!
-//! The reserve is a file in the database's directory with space that is really allocated
-//! (`disk-reserve`). What is in memtables is to be written out, and needs room for that:
-//! while the disk has little free space besides the reserve and them, it is *low*. Commits
-//! count as well between two looks, with what they take in the write-ahead log and what
-//! they will take in a table, and so do compactions. The disk is low, too, from when a
-//! compaction has no room until there is more than it had, or compactions are done: else
-//! files would pile up. A large commit for which there is no room is refused before it is
-//! written, and room that it was promised is not for compactions.
+//! The reserve is a file in the database's directory whose space is allocated (`disk-reserve`).
+//! Memtables will be written out and need space for that: while little is free besides the reserve
+//! and what they need, the disk is *low*. Between two measurements commits are counted with what
+//! they take in the write-ahead log and what they will take in a table, and so are compactions. The
+//! disk is low, too, after a compaction has found no space, until more is free than it found, or
+//! until no compaction is left to do: otherwise files would pile up. A large commit for which there
+//! is no space is refused before it is written, and space that is promised to a commit is not given
+//! to compactions.
 //!
-//! While the disk is low what adds data is refused
-//! ([`StorageError::NoRoom`]), and the larger part of the reserve is given up, so that
-//! deletions, expiry, flushes and the compactions that free the space of deleted rows go
-//! on. The rest goes when a file that cannot wait, the write-ahead log before all, could
-//! otherwise not be written. Once there is room for the whole reserve and some more it is
-//! allocated again, and the disk is not low any more. [`Disk::look`] decides; a thread calls
-//! it several times a second. It also has memtables written out early, so that the log that
-//! holds the same goes.
+//! While the disk is low, commits that add data are refused ([`StorageError::NoRoom`]), and the
+//! larger part of the reserve is released, so that deletions, expiry, flushes and the compactions
+//! that free the space of deleted rows continue. The rest is released when a file that cannot wait,
+//! the write-ahead log above all, could otherwise not be written. Once there is space for the whole
+//! reserve and some more, it is allocated again, and the disk is not low any more. [`Disk::update`]
+//! decides this; a thread calls it several times a second. The thread also has memtables written
+//! out early, so that log files with the same rows can be deleted.
 //!
-//! `disk/files.cc` is RocksDB's file system. It asks for that rest, cuts off what a failed
-//! write left in a file, and reports errors to RocksDB as such that can go away:
-//! [`Engine::heal`](crate::storage::Engine::heal) sees to that.
+//! `disk/files.cc` is RocksDB's file system. It has the rest of the reserve released, truncates a
+//! file after a failed write, and reports errors to RocksDB as retryable:
+//! [`Engine::heal`](crate::storage::Engine::heal) recovers from them.
 
 use rocksdb::Env;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
@@ -40,40 +39,41 @@ use parking_lot::Mutex;
 
 /// The reserve's file.
 const RESERVE: &str = "RESERVE";
-/// What the names of RocksDB's own old logs begin with.
+/// The prefix of the names of RocksDB's info logs of earlier starts.
 const OLD_LOG: &str = "LOG.old.";
-/// The reserve takes this part of the whole disk at the most.
+/// The reserve takes at most the size of the whole disk divided by this.
 const MOST_OF_DISK: u64 = 20;
-/// The part of the reserve that the disk has free besides it, or is low; the same part of
-/// the reserve is given up last.
+/// The disk is low if less than the size of the reserve divided by this is free besides it. A part
+/// of that size is released last.
 const PART: u64 = 8;
-/// Tables have so many bytes besides their rows, with what is said of them in the manifest
-/// and in RocksDB's log.
+/// Bytes that tables take besides their rows, with their records in the manifest and in RocksDB's
+/// info log.
 const BESIDES: u64 = 512 << 10;
-/// A commit of less is taken without a look at the room for it.
+/// Commits below this size, in bytes, are written without a check for space.
 const SMALL_COMMIT: usize = 1 << 20;
-/// A file that asks for room this soon after it was made may have it, too.
+/// For so long after the last of the reserve was released, other files may use its space, too.
 const JUST_NOW: Duration = Duration::from_secs(1);
 
-/// A disk that is full again and again is in the log once in this time.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// A disk that is full again and again is logged at most once in this time.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// Writing memtables out, and compactions, have made room before if they can.
+/// After this time flushes and compactions have freed what they can.
 const LONG: Duration = Duration::from_secs(10);
 
-/// What only one thread at a time sees and changes.
+/// State under the lock that serializes changes of the reserve.
 #[derive(Debug, Default)]
 struct Turn {
-    /// When the last of the reserve was given up.
+    /// When the last of the reserve was released.
     given_up: Option<Instant>,
-    /// When it was said that the disk is low, and whether that was this time.
-    told: Option<Instant>,
-    is_told: bool,
+    /// When a low disk was last logged.
+    logged: Option<Instant>,
+    /// Whether that was for the present shortage.
+    is_logged: bool,
     /// Since when the disk is low.
     low_since: Option<Instant>,
 }
 
-/// What the disk has.
+/// The sizes of the file system and of the database's special files on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskFigures {
     /// Bytes of the whole file system.
@@ -86,7 +86,7 @@ pub struct DiskFigures {
     pub log: u64,
 }
 
-/// Bytes that were taken.
+/// Bytes written since the start.
 #[derive(Debug, Default)]
 struct Taken {
     /// By commits: in the log first, in tables later.
@@ -96,13 +96,13 @@ struct Taken {
 }
 
 impl Taken {
-    /// What all of it takes on the disk in the end.
+    /// The space that this takes in the end: commits count twice, in the log and in tables.
     fn total(&self) -> u64 {
         2 * self.commits.load(Ordering::Acquire) + self.compactions.load(Ordering::Acquire)
     }
 }
 
-/// A commit that is being written, until this is dropped.
+/// The bytes of a commit that is being written, until this is dropped.
 #[must_use]
 #[derive(Debug)]
 pub(in crate::storage) struct InFlight<'a>(&'a AtomicU64, u64);
@@ -123,33 +123,34 @@ pub struct Disk {
     free: AtomicU64,
     log: AtomicU64,
     held: AtomicU64,
-    /// What memtables hold, which is to be written out.
+    /// Bytes of memtables, which will be written out.
     unwritten: AtomicU64,
-    /// How far commits were when that was measured.
+    /// The value of `taken.commits` when that was measured.
     measured_at: AtomicU64,
-    /// How far they are: sums since the start.
+    /// Bytes written since the start.
     taken: Taken,
-    /// Commits that are being written now.
+    /// Bytes of commits that are being written now.
     in_flight: AtomicU64,
-    /// The disk is low once this much is taken.
+    /// The disk is low once the total of `taken` is above this.
     limit: AtomicU64,
     low: AtomicBool,
-    /// A compaction had no room since the last look.
+    /// Whether a compaction was refused since the last [`Disk::update`].
     refused: AtomicBool,
-    /// With so much room for them, compactions that had none are tried again with writes
-    /// that add data beside them; 0 if there are none.
+    /// After a compaction was refused the disk is low until so many bytes are available, in which
+    /// refused compactions are tried again; 0 if none was refused.
     lacking: AtomicU64,
-    /// Changes of the reserve take turns.
+    /// Serializes changes of the reserve.
     turn: Mutex<Turn>,
-    /// What could not be done last, and how often something could not.
+    /// The text of the last failure, and the number of failures.
     failure: Mutex<String>,
     failures: AtomicU64,
 }
 
 impl Disk {
-    /// The disk that holds this directory, with a reserve of so many bytes, or less on
-    /// a small one. Nothing is allocated before [`Disk::look`]: the directory may turn out
-    /// to be somebody else's. But a full disk needs the room to open the database.
+    /// The disk of this directory, with a reserve of `reserve` bytes, or less on a small disk.
+    /// Nothing is allocated before [`Disk::update`], since the directory may prove not to be a
+    /// Kedis database. On a full disk most of an old reserve is released at once: opening the
+    /// database needs space.
     pub(in crate::storage) fn open(dir: &Path, reserve: u64) -> Arc<Disk> {
         let disk = Disk {
             dir: dir.to_owned(),
@@ -185,27 +186,27 @@ impl Disk {
         Arc::new(disk)
     }
 
-    /// RocksDB's environment over it.
+    /// RocksDB's environment with the file system of `disk/files.cc`.
     #[allow(unsafe_code)]
     pub(in crate::storage) fn env(self: &Arc<Self>) -> Env {
-        // SAFETY: the environment takes over this share and gives it back with
-        // `kedis_disk_free`; what it returns is a new environment of RocksDB's C interface.
+        // SAFETY: the environment takes over this reference and returns it with `kedis_disk_free`;
+        // what it returns is a new environment of RocksDB's C interface.
         unsafe { Env::from_raw(kedis_disk_env(Arc::into_raw(self.clone()).cast()).cast()) }
     }
 
-    /// Whether what adds data is refused.
+    /// Whether commits that add data are refused.
     pub fn is_low(&self) -> bool {
         self.low.load(Ordering::Acquire)
     }
 
-    /// Whether it has been for so long that what is of use only to replicas that are not
-    /// connected should go.
+    /// Whether the disk has been low for so long that rows of the binlog which only disconnected
+    /// replicas need should be trimmed.
     pub fn is_low_for_long(&self) -> bool {
         let low_since = self.turn.lock().low_since;
         self.is_low() && low_since.is_some_and(|since| since.elapsed() > LONG)
     }
 
-    /// What it had when somebody looked last.
+    /// The result of the last measurement.
     pub fn figures(&self) -> DiskFigures {
         DiskFigures {
             total: self.total.load(Ordering::Relaxed),
@@ -215,34 +216,35 @@ impl Disk {
         }
     }
 
-    /// How often the system could not do what RocksDB asked for, and what that was last.
+    /// The number of failed calls of the operating system, and the text of the last one.
     pub fn failures(&self) -> (u64, String) {
         let count = self.failures.load(Ordering::Acquire);
         (count, self.failure.lock().clone())
     }
 
-    /// Whether so many bytes are free besides what memtables need. If not, a compaction
-    /// fails.
-    fn spares(&self, bytes: u64) -> bool {
+    /// Whether a compaction may write `bytes`: they must be free besides what memtables need. If
+    /// not, the compaction fails.
+    fn admits_compaction(&self, bytes: u64) -> bool {
         let limit = self.limit.load(Ordering::Relaxed);
         let in_flight = self.in_flight.load(Ordering::Relaxed);
         let fits = self.taken.total().saturating_add(bytes + in_flight) <= limit;
-        let spares = fits && !self.is_low() || {
-            // The reserve is for deletions, of which it is not known yet how many come.
+        let admits = fits && !self.is_low() || {
+            // The reserve is for deletions, and it is not known yet how much they need.
             let spared = if self.is_low() { self.wanted() / 2 } else { 0 };
             self.has_free(bytes.saturating_add(spared))
         };
-        match spares {
+        match admits {
             true => _ = self.taken.compactions.fetch_add(bytes, Ordering::AcqRel),
             false => self.refused.store(true, Ordering::Relaxed),
         }
-        spares
+        admits
     }
 
-    /// Whether so many bytes are free now besides what memtables and commits need.
+    /// Whether `bytes` are free now besides what memtables and commits need.
     fn has_free(&self, bytes: u64) -> bool {
         self.measure();
-        // A look may move it on meanwhile: never beyond the commits that are read after it.
+        // A concurrent [`Disk::update`] may raise it, but not above the commits that are read after
+        // it.
         let measured_at = self.measured_at.load(Ordering::Acquire);
         let since = self.taken.commits.load(Ordering::Acquire) - measured_at;
         let unwritten = self.unwritten.load(Ordering::Relaxed);
@@ -251,17 +253,17 @@ impl Disk {
         self.free.load(Ordering::Relaxed) >= needed.saturating_add(bytes)
     }
 
-    /// Keeps room for a commit of so many bytes, in the log and in tables, until the result
-    /// is dropped. A small one needs nothing kept.
+    /// Reserves space for a commit of `bytes`, in the log and in tables, until the result is
+    /// dropped. Nothing is reserved for a small one.
     ///
     /// # Errors
-    /// [`StorageError::NoRoom`].
+    /// [`StorageError::NoRoom`] if the space is not free.
     pub(in crate::storage) fn reserve(&self, bytes: usize) -> Result<Option<InFlight<'_>>> {
         if bytes < SMALL_COMMIT {
             return Ok(None);
         }
         let kept = 2 * bytes as u64;
-        // One at a time: two could find the same room.
+        // One at a time: two commits could find the same space.
         let _turn = self.turn.lock();
         let all = self.in_flight.load(Ordering::Acquire) + kept;
         let limit = self.limit.load(Ordering::Relaxed);
@@ -273,29 +275,30 @@ impl Disk {
         Ok(Some(InFlight(&self.in_flight, kept)))
     }
 
-    /// As if nothing were free for large commits and compactions, until the next look.
+    /// Acts as if nothing were free for large commits and compactions, until the next
+    /// [`Disk::update`].
     #[cfg(test)]
-    pub fn seem_full(&self) {
+    pub fn simulate_full(&self) {
         self.limit.store(0, Ordering::Relaxed);
         self.unwritten.store(u64::MAX / 2, Ordering::Relaxed);
     }
 
-    /// Whether compactions had no room, and none has been tried with more.
+    /// Whether compactions were refused and not tried again with more space since.
     pub fn has_refused_compactions(&self) -> bool {
         self.lacking.load(Ordering::Relaxed) > 0
     }
 
-    /// All compactions that there are to do are done.
+    /// Notes that no compaction is left to do.
     pub fn compactions_are_done(&self) {
         self.lacking.store(0, Ordering::Relaxed);
     }
 
-    /// How much of `wanted` bytes a file may allocate before it needs them.
+    /// How many of `wanted` bytes a file may preallocate.
     fn preallocation(&self, wanted: u64) -> u64 {
         let limit = self.limit.load(Ordering::Relaxed);
         match self.is_low() {
             true => 0,
-            // Other files do the same.
+            // Other files preallocate, too.
             false => wanted.min(limit.saturating_sub(self.taken.total()) / PART),
         }
     }
@@ -305,8 +308,8 @@ impl Disk {
         self.configured.store(bytes, Ordering::Relaxed);
     }
 
-    /// A commit of so many bytes is about to be written; it is until the result is dropped.
-    pub(in crate::storage) fn took(&self, bytes: usize) -> InFlight<'_> {
+    /// Counts a commit of `bytes` that is about to be written, and is until the result is dropped.
+    pub(in crate::storage) fn begin_write(&self, bytes: usize) -> InFlight<'_> {
         let in_flight = InFlight(&self.in_flight, bytes as u64);
         self.in_flight.fetch_add(bytes as u64, Ordering::AcqRel);
         self.taken.commits.fetch_add(bytes as u64, Ordering::AcqRel);
@@ -319,9 +322,9 @@ impl Disk {
         in_flight
     }
 
-    /// Whether memtables should be written out early: the log that holds the same takes
-    /// room that may soon be missing.
-    pub fn wants_tables(&self) -> bool {
+    /// Whether memtables should be written out early: log files with the same rows take space that
+    /// may soon be needed.
+    pub fn should_flush(&self) -> bool {
         let least = self.wanted() / PART;
         match self.is_low() {
             true => self.log.load(Ordering::Relaxed) > least,
@@ -332,11 +335,11 @@ impl Disk {
         }
     }
 
-    /// Looks how much is free, and gives up or takes back the reserve; `unwritten` says how
-    /// many bytes memtables hold.
-    pub fn look(&self, unwritten: impl FnOnce() -> u64) {
+    /// Measures the free space, and releases or allocates the reserve. `unwritten` returns the
+    /// bytes of memtables.
+    pub fn update(&self, unwritten: impl FnOnce() -> u64) {
         let mut turn = self.turn.lock();
-        // Commits from here on count with what they take, those before with what they took.
+        // Later commits are counted in `taken`; earlier ones are part of what is measured.
         let commits = self.taken.commits.load(Ordering::Acquire);
         let compactions = self.taken.compactions.load(Ordering::Acquire);
         let in_flight = self.in_flight.load(Ordering::Acquire);
@@ -355,31 +358,31 @@ impl Disk {
         let (least, lacking) = (wanted / PART, self.lacking.load(Ordering::Relaxed));
         if self.is_low() {
             let enough = lacking.max(wanted + 2 * least + unwritten);
-            if room >= enough && self.hold(wanted) {
+            if room >= enough && self.resize_reserve(wanted) {
                 self.lacking.store(0, Ordering::Relaxed);
                 turn.given_up = None;
                 turn.low_since = None;
                 self.low.store(false, Ordering::Release);
-                if turn.is_told {
-                    log::info!("the disk has room again: what adds data is taken");
+                if turn.is_logged {
+                    log::info!("the disk has space again: writes that add data are accepted");
                 }
-            } else if held < least && free >= 2 * least + unwritten && self.hold(least) {
+            } else if held < least && free >= 2 * least + unwritten && self.resize_reserve(least) {
                 turn.given_up = None;
             }
         } else if is_refused || self.is_short() {
             self.begin_low(&mut turn);
         } else if held != wanted {
-            self.hold(wanted);
+            self.resize_reserve(wanted);
         }
-        // The reserve may be another now.
+        // The size of the reserve may have changed.
         let free = self.free.load(Ordering::Relaxed);
-        // What is in flight is in neither the log nor a memtable for sure.
+        // Commits in flight may be in neither the log nor a memtable yet.
         let left = free.saturating_sub(least + unwritten + in_flight);
         let limit = (2 * commits + compactions).saturating_add(left);
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Whether there is too little free besides the reserve, or for it.
+    /// Whether too little is free besides the reserve, or for the reserve itself.
     fn is_short(&self) -> bool {
         let (wanted, held) = (self.wanted(), self.held.load(Ordering::Relaxed));
         let free = self.free.load(Ordering::Relaxed);
@@ -387,7 +390,7 @@ impl Disk {
         free < least || held < wanted && free < wanted - held + least + wanted / PART
     }
 
-    /// Bytes that the reserve is to have.
+    /// The size that the reserve should have, in bytes.
     fn wanted(&self) -> u64 {
         let most = self.total.load(Ordering::Relaxed) / MOST_OF_DISK;
         self.configured.load(Ordering::Relaxed).min(most)
@@ -417,8 +420,9 @@ impl Disk {
         self.log.store(bytes.sum(), Ordering::Relaxed);
     }
 
-    /// Makes the reserve so large; says whether it is. The caller holds its lock.
-    fn hold(&self, bytes: u64) -> bool {
+    /// Resizes the reserve to `bytes`. Returns whether it has that size, or cannot be allocated on
+    /// this file system at all. The caller holds `turn`.
+    fn resize_reserve(&self, bytes: u64) -> bool {
         let resized = self.resize(bytes);
         self.measure();
         match resized {
@@ -428,8 +432,8 @@ impl Disk {
             }
             Err(error) => {
                 self.held.store(0, Ordering::Release);
-                log::debug!("the reserve of {bytes} bytes: {error}");
-                // Where nothing can be allocated, space that is free has to do.
+                log::debug!("cannot resize the reserve to {bytes} bytes: {error}");
+                // On a file system that cannot allocate, free space has to do.
                 error.kind() == io::ErrorKind::Unsupported
             }
         }
@@ -456,8 +460,8 @@ impl Disk {
         allocated
     }
 
-    /// Gives up what is left of the reserve; says whether there is room now that was not
-    /// there before.
+    /// Releases what is left of the reserve. Returns whether that makes space, or did so just
+    /// before.
     fn make_room(&self) -> bool {
         let mut turn = self.turn.lock();
         if self.held.load(Ordering::Relaxed) == 0 {
@@ -468,30 +472,31 @@ impl Disk {
         if !self.is_low() {
             self.begin_low(&mut turn);
         }
-        self.hold(0)
+        self.resize_reserve(0)
     }
 
-    /// What adds data is refused from now on, and the larger part of the reserve is given
-    /// up. Who fills up what becomes free again and again is told so now and then.
+    /// Refuses commits that add data from now on, and releases the larger part of the reserve. A
+    /// disk that is low again and again is logged only now and then.
     fn begin_low(&self, turn: &mut Turn) {
         self.low.store(true, Ordering::Release);
         turn.low_since = Some(Instant::now());
         let held = self.held.load(Ordering::Relaxed);
-        self.hold(held.min(self.wanted() / PART));
-        turn.is_told = turn.told.is_none_or(|told| told.elapsed() >= TELL_EVERY);
-        if turn.is_told {
-            turn.told = Some(Instant::now());
+        self.resize_reserve(held.min(self.wanted() / PART));
+        turn.is_logged = turn.logged.is_none_or(|when| when.elapsed() >= LOG_EVERY);
+        if turn.is_logged {
+            turn.logged = Some(Instant::now());
             log::warn!(
-                "the disk of {} is full: what adds data is refused (MISCONF); reads, deletions \
-                 and expiry go on. Make room there or delete keys, then writes are taken again \
-                 without a restart. The binlog takes up to binlog-max-bytes of it",
+                "the disk of {} is full: writes that add data are refused (MISCONF); reads, \
+                 deletions and expiry continue. Free space there or delete keys; writes are then \
+                 accepted again without a restart. The binlog takes up to binlog-max-bytes of \
+                 the disk",
                 self.dir.display()
             );
         }
     }
 
-    /// RocksDB's logs of earlier starts are worth less than what cannot be written; a start
-    /// without a reserve has no other room. Says whether there were any.
+    /// Deletes RocksDB's info logs of earlier starts: a start on a full disk without a reserve has
+    /// no other space. Returns whether there were any.
     fn remove_old_logs(&self) -> bool {
         let Ok(files) = self.dir.read_dir() else {
             return false;
@@ -524,7 +529,7 @@ unsafe extern "C" {
     fn kedis_disk_env(disk: *const c_void) -> *mut c_void;
 }
 
-/// What `files.cc` calls, with the share that [`Disk::env`] gave it.
+/// The functions that `files.cc` calls, with the reference that [`Disk::env`] gave it.
 #[allow(unsafe_code)]
 mod calls {
     use super::*;
@@ -536,8 +541,8 @@ mod calls {
     }
 
     #[unsafe(no_mangle)]
-    extern "C" fn kedis_disk_spares(disk: &Disk, bytes: usize) -> bool {
-        disk.spares(bytes as u64)
+    extern "C" fn kedis_disk_admits_compaction(disk: &Disk, bytes: usize) -> bool {
+        disk.admits_compaction(bytes as u64)
     }
 
     #[unsafe(no_mangle)]
@@ -546,7 +551,7 @@ mod calls {
     }
 
     /// # Safety
-    /// There are as many bytes.
+    /// `text` points to `len` bytes.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn kedis_disk_failed(disk: &Disk, text: *const u8, len: usize) {
         // SAFETY: by the contract.
@@ -556,7 +561,7 @@ mod calls {
     }
 
     /// # Safety
-    /// It is the share of the environment, which ends.
+    /// `disk` is the environment's reference, which it gives up.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn kedis_disk_free(disk: *const Disk) {
         // SAFETY: by the contract.
@@ -578,19 +583,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let disk = Disk::open(dir.path(), 1 << 20);
         assert!(!disk.is_low());
-        assert_eq!(allocated(dir.path()), 0, "it may be somebody else's");
-        disk.look(|| 0);
+        assert_eq!(allocated(dir.path()), 0, "the directory may not be ours");
+        disk.update(|| 0);
         assert_eq!(allocated(dir.path()), 1 << 20);
         assert_eq!(disk.figures().reserve, 1 << 20);
         assert!(disk.make_room());
         assert!(disk.is_low());
         assert_eq!(allocated(dir.path()), 0);
-        assert!(disk.make_room(), "there is room that just was made");
-        disk.look(|| 0);
+        assert!(disk.make_room(), "space was freed just before");
+        disk.update(|| 0);
         assert!(!disk.is_low());
         assert_eq!(allocated(dir.path()), 1 << 20);
         disk.set_reserve(0);
-        disk.look(|| 0);
+        disk.update(|| 0);
         assert!(!disk.is_low());
         assert_eq!(allocated(dir.path()), 0);
         assert!(!disk.make_room());
@@ -603,12 +608,12 @@ mod tests {
         disk.limit.store(80 << 20, Ordering::Relaxed);
         assert_eq!(disk.preallocation(100 << 20), 10 << 20);
         assert_eq!(disk.preallocation(1 << 20), 1 << 20);
-        drop(disk.took(36 << 20));
+        drop(disk.begin_write(36 << 20));
         assert_eq!(disk.preallocation(100 << 20), 1 << 20);
-        drop(disk.took(4 << 20));
+        drop(disk.begin_write(4 << 20));
         assert_eq!(disk.preallocation(100 << 20), 0);
         assert!(!disk.is_low());
-        drop(disk.took(1));
+        drop(disk.begin_write(1));
         assert!(disk.is_low());
     }
 
@@ -616,16 +621,16 @@ mod tests {
     fn a_compaction_without_room_makes_the_disk_low_until_compactions_are_done() {
         let dir = tempfile::tempdir().unwrap();
         let disk = Disk::open(dir.path(), 1 << 20);
-        disk.look(|| 0);
-        assert!(disk.spares(1 << 20) && !disk.is_low());
-        disk.seem_full();
-        assert!(!disk.spares(1 << 20));
+        disk.update(|| 0);
+        assert!(disk.admits_compaction(1 << 20) && !disk.is_low());
+        disk.simulate_full();
+        assert!(!disk.admits_compaction(1 << 20));
         for _ in 0..3 {
-            disk.look(|| 0);
+            disk.update(|| 0);
             assert!(disk.is_low() && disk.has_refused_compactions());
         }
         disk.compactions_are_done();
-        disk.look(|| 0);
+        disk.update(|| 0);
         assert!(!disk.is_low());
     }
 
@@ -633,26 +638,26 @@ mod tests {
     fn room_is_kept_for_large_commits_alone() {
         let dir = tempfile::tempdir().unwrap();
         let disk = Disk::open(dir.path(), 0);
-        disk.look(|| 0);
+        disk.update(|| 0);
         let free = disk.figures().free;
         let large = usize::try_from(free / 5 * 2).unwrap();
         let kept = disk.reserve(large).unwrap();
         assert!(kept.is_some());
         assert!(matches!(disk.reserve(large), Err(StorageError::NoRoom)));
         assert!(disk.reserve(SMALL_COMMIT - 1).unwrap().is_none());
-        assert!(!disk.spares(free / 4), "it is promised");
+        assert!(!disk.admits_compaction(free / 4), "the space is reserved");
         drop(kept);
         assert!(disk.reserve(large).unwrap().is_some());
-        assert!(disk.spares(free / 4));
+        assert!(disk.admits_compaction(free / 4));
     }
 
     #[test]
-    fn a_reserve_of_before_is_known() {
+    fn the_size_of_an_old_reserve_is_known() {
         let dir = tempfile::tempdir().unwrap();
-        Disk::open(dir.path(), 2 << 20).look(|| 0);
+        Disk::open(dir.path(), 2 << 20).update(|| 0);
         let disk = Disk::open(dir.path(), 1 << 20);
         assert_eq!(disk.figures().reserve, 2 << 20);
-        disk.look(|| 0);
+        disk.update(|| 0);
         assert_eq!(disk.figures().reserve, 1 << 20);
         assert_eq!(allocated(dir.path()), 1 << 20);
     }

@@ -1,20 +1,20 @@
-//! I1: how far commits are safe from a crash, and who sees to that.
+//! I1: how far commits are safe from a crash, and which thread syncs the disk.
 //!
-//! The operating system has a commit once it is written, so it is safe from a crash of
-//! the process. Syncing the disk (`appendfsync always`) takes much longer: for IO threads
-//! a thread of its own does it, the *fsync thread*, which runs [`Engine::serve_syncs`].
-//! They go on meanwhile and keep their replies back; one sync is for all that was written
-//! when it began.
+//! A commit that is written is in the hands of the operating system, so it is safe from a crash of
+//! the process. Syncing the disk (`appendfsync always`) takes much longer. The *fsync thread*,
+//! which runs [`Engine::serve_syncs`], does it for IO threads. Meanwhile they run other requests
+//! and hold their replies back. One sync covers everything that was written before it began.
 //!
-//! A disk that has a cache of its own takes less for a sync than the kernel for getting
-//! two threads to hand it to each other where processors are busy. So as long as syncs
-//! are [`SHORT`], an IO thread does them itself once it has nothing else to do, unless
-//! what is to be synced took it longer than a sync does.
+//! On a disk with a write cache of its own a sync takes less time than the hand-over between two
+//! threads while the processors are busy. So as long as syncs are [`SHORT`], an IO thread does them
+//! itself once it has nothing else to do, unless the requests that are to be synced took longer
+//! than a sync does.
 //!
-//! SET of 50 clients on two processors, syncs of 0.2 ms, × Redis side by side: rate 0.83
-//! and processor time 1.35 with the fsync thread alone, 1.00 and 1.00 like this; one
-//! client 0.78 and 0.95.
+//! Measured with SET, 50 clients, two processors and syncs of 0.2 ms, relative to Redis on the same
+//! machine: rate 0.83 and processor time 1.35 with the fsync thread alone, 1.00 and 1.00 with this
+//! rule; rate of one client 0.78 and 0.95.
 
+use crate::encoding::binlog::Position;
 use crate::storage::engine::locks::{STRIPES, Stripe};
 use crate::storage::engine::syncs::{LONGEST_WAIT, SyncGathering, SyncQueue};
 use crate::storage::engine::{Engine, fail_point};
@@ -25,47 +25,48 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A sync that takes less, usually, does not hold a thread up.
+/// An IO thread syncs itself if the mean time of a sync is below this.
 const SHORT: Duration = Duration::from_micros(500);
 
-/// What an IO thread is to do so that the disk has what it has seen.
+/// What an IO thread must do to get everything that it has read or written synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sync {
-    /// Nothing: the disk has it.
+    /// Nothing: it is durable.
     None,
-    /// Nothing: the fsync thread tells it when the disk has it.
+    /// Nothing: the fsync thread notifies the thread after the sync.
     Asked,
-    /// Call [`Engine::make_durable`] before it waits for requests.
+    /// Call [`Engine::make_durable`] before the thread waits for requests.
     Own,
-    /// Call it now: nobody else would.
+    /// Call [`Engine::make_durable`] at once: no other thread does it.
     Now,
 }
 
-/// How far the disk itself is.
+/// How far the log is synced.
 #[derive(Debug, Clone, Copy)]
 struct Synced {
-    /// Everything before this binlog position is there.
-    position: u64,
-    /// Positions are of this data set: grows when a full sync installs another.
+    /// Everything before this binlog position is synced.
+    position: Position,
+    /// The number of the data set that the position belongs to; grows when a full sync installs
+    /// another.
     data_set: u64,
 }
 
-/// What the database has.
+/// What a sync that begins at this point makes durable.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::storage) struct Reached {
-    /// Commits.
+    /// The number of the last commit written.
     written: u64,
     synced: Synced,
 }
 
-/// A number of a commit: all up to it are meant. By default there are none.
+/// The number of a commit; stands for this commit and all before. The default stands for none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommitNumber(u64);
 
-/// The last commits that may have changed keys.
+/// The numbers of the last commits that may have changed keys.
 struct LastChanges {
     of_stripe: HugeVec<AtomicU64>,
-    /// Of any key.
+    /// The last commit that may have changed all keys.
     of_all: AtomicU64,
 }
 
@@ -80,23 +81,23 @@ impl Default for LastChanges {
 
 /// How far commits are written, and how far they are on the disk.
 pub(in crate::storage) struct Durability {
-    /// Commits begun, commits written, commits that a crash cannot take back.
+    /// The numbers of the last commit begun, written, and safe from a crash.
     begun: AtomicU64,
     written: AtomicU64,
     durable: AtomicU64,
     synced: Mutex<Synced>,
     flush: Mutex<()>,
-    /// How long syncs take, in ns: the last ones count most.
+    /// A moving average of the time of a sync, in ns.
     sync_ns: AtomicU64,
-    /// Changes under the commit lock.
+    /// Whether commits are synced (`appendfsync always`). Changes under the commit lock.
     fsync_each: AtomicBool,
     last_changes: LastChanges,
     syncs: SyncQueue,
 }
 
 impl Durability {
-    /// Of a database whose log ends before this binlog position.
-    pub(in crate::storage) fn new(position: u64) -> Durability {
+    /// For a database whose binlog ends before this position.
+    pub(in crate::storage) fn new(position: Position) -> Durability {
         Durability {
             begun: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -118,15 +119,15 @@ impl Durability {
         self.written.load(Ordering::Acquire)
     }
 
-    /// A commit begins; returns its number. The caller holds the commit lock until
-    /// it says how that went.
+    /// Begins a commit and returns its number. The caller holds the commit lock until it calls
+    /// [`Durability::wrote`].
     pub(in crate::storage) fn begin(&self) -> u64 {
         let number = self.begun.load(Ordering::Relaxed) + 1;
         self.begun.store(number, Ordering::Release);
         number
     }
 
-    /// The commit of this number is written, or could not be and has changed nothing.
+    /// Ends a commit, which is written, or could not be and has changed nothing.
     pub(in crate::storage) fn wrote(&self, number: u64) {
         self.written.store(number, Ordering::Release);
         if !self.fsync_each.load(Ordering::Relaxed) {
@@ -146,7 +147,7 @@ impl Durability {
         }
     }
 
-    /// A sync has taken so long.
+    /// Adds the time of a sync to the average.
     fn note_sync(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let before = self.sync_ns.load(Ordering::Relaxed);
@@ -157,8 +158,9 @@ impl Durability {
         self.sync_ns.store(mean, Ordering::Relaxed);
     }
 
-    /// Whether a sync takes no longer than a thread may be held up, nor less than it was
-    /// `busy` with what is to be synced: then it could do more of that meanwhile.
+    /// Whether the thread should sync itself: a sync takes less than [`SHORT`], and not less than
+    /// the thread was `busy` with what is to be synced. If it was busy for longer, it had better
+    /// serve requests during the sync.
     fn is_short_for(&self, busy: Duration) -> bool {
         let takes = u128::from(self.sync_ns.load(Ordering::Relaxed));
         (busy.as_nanos()..SHORT.as_nanos()).contains(&takes)
@@ -166,13 +168,13 @@ impl Durability {
 
     /// Whether no commit after the one of this number is noted to have changed the keys of
     /// a stripe.
-    pub(in crate::storage) fn is_as_of(&self, number: u64, stripe: Stripe) -> bool {
+    pub(in crate::storage) fn is_unchanged_since(&self, number: u64, stripe: Stripe) -> bool {
         self.last_changes.of_stripe[stripe.index()].load(Ordering::Acquire) <= number
     }
 
-    /// Whether all that others have written to the keys of these stripes is on the
-    /// disk; asked of `appendfsync always`. The caller shares their locks.
-    pub(in crate::storage) fn has_all_of(&self, stripes: &[Stripe]) -> bool {
+    /// Whether all that other threads have written to the keys of these stripes is synced; false
+    /// without `appendfsync always`. The caller holds a shared lock of the stripes.
+    pub(in crate::storage) fn are_synced(&self, stripes: &[Stripe]) -> bool {
         let last = &self.last_changes;
         let durable = self.durable.load(Ordering::Acquire);
         let is_durable = |commit: &AtomicU64| commit.load(Ordering::Acquire) <= durable;
@@ -185,12 +187,12 @@ impl Durability {
 }
 
 impl Engine {
-    /// Whether [`Engine::make_durable`] syncs the disk (`appendfsync always`), or has
-    /// nothing to do.
+    /// Sets whether [`Engine::make_durable`] syncs the disk (`appendfsync always`), or has nothing
+    /// to do.
     pub fn set_fsync_each(&self, on: bool) {
-        let _nobody_writes = self.commit.lock();
+        let _no_commits = self.commit.lock();
         if on && !self.durability.fsync_each.load(Ordering::Relaxed) {
-            // The operating system had it, which counted as durable.
+            // Until now a commit counted as durable once the operating system had it.
             let last = &self.durability.last_changes;
             last.of_all
                 .store(self.durability.written(), Ordering::Release);
@@ -248,9 +250,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Sees to a sync for what [`Engine::make_durable`] would wait for, if that is a wait
-    /// for the disk, for this many clients of the thread of this number, which was `busy`
-    /// for so long with their requests.
+    /// Arranges the sync that [`Engine::make_durable`] would wait for, and returns what the calling
+    /// thread must do. `thread` is the number of the thread, `clients` counts its clients that wait
+    /// for the sync, and `busy` is the time that their requests took.
     pub fn want_sync(
         &self,
         thread: usize,
@@ -273,16 +275,16 @@ impl Engine {
         }
     }
 
-    /// Syncs whenever somebody has asked, and then calls `tell` with the numbers of
-    /// the threads that had; also if it failed, see [`Engine::has_failed`]. Returns
-    /// when it is to stop: [`Engine::stop_syncs`].
-    pub fn serve_syncs(&self, mut tell: impl FnMut(BTreeSet<usize>)) {
+    /// Runs the fsync thread: syncs whenever threads have asked for it, then calls `notify` with
+    /// their numbers, also if the sync failed, see [`Engine::has_failed`]. Returns after
+    /// [`Engine::stop_syncs`].
+    pub fn serve_syncs(&self, mut notify: impl FnMut(BTreeSet<usize>)) {
         let syncs = &self.durability.syncs;
         syncs.serve();
         let mut gathering = SyncGathering::new(LONGEST_WAIT);
         let is_durable = |commit| self.is_durable(CommitNumber(commit));
         while let Some(group) = syncs.next(&mut gathering, is_durable) {
-            // It may be meanwhile: others sync, too.
+            // Another thread may have synced meanwhile.
             if !is_durable(group.last_seen) {
                 let began = Instant::now();
                 if let Err(error) = self.make_durable() {
@@ -290,37 +292,37 @@ impl Engine {
                 }
                 gathering.synced(began.elapsed(), group.clients + syncs.clients());
             }
-            tell(group.threads);
+            notify(group.threads);
         }
     }
 
-    /// Takes it that syncs took so long until now.
+    /// Sets the average time of a sync.
     #[cfg(test)]
     pub fn assume_syncs_take(&self, long: Duration) {
         let ns = long.as_nanos() as u64;
         self.durability.sync_ns.store(ns, Ordering::Relaxed);
     }
 
-    /// Whether somebody serves those who ask.
+    /// Whether an fsync thread runs.
     #[cfg(test)]
     pub fn are_syncs_served(&self) -> bool {
         self.durability.syncs.is_served()
     }
 
-    /// Ends [`Engine::serve_syncs`] once all who asked are told.
+    /// Ends [`Engine::serve_syncs`] once all threads that asked are notified.
     pub fn stop_syncs(&self) {
         self.durability.syncs.stop();
     }
 
     /// The binlog position up to which everything is safe from a crash of the
     /// machine.
-    pub fn synced_position(&self) -> u64 {
+    pub fn synced_position(&self) -> Position {
         self.durability.synced.lock().position
     }
 
-    /// What a sync that begins now will have synced.
+    /// What a sync that begins now makes durable.
     pub(in crate::storage) fn committed(&self) -> Reached {
-        // In this order: a position of a later data set does no harm.
+        // In this order: the position of a later data set is ignored.
         let data_set = self.durability.synced.lock().data_set;
         let written = self.durability.written();
         Reached {
@@ -332,14 +334,14 @@ impl Engine {
         }
     }
 
-    /// The disk has so much.
+    /// Notes that the disk has everything up to `reached`.
     pub(in crate::storage) fn note_durable(&self, reached: Reached) {
         let durability = &self.durability;
         durability
             .durable
             .fetch_max(reached.written, Ordering::AcqRel);
         self.note_synced(reached.synced);
-        durability.syncs.look_again();
+        durability.syncs.recheck();
     }
 
     fn note_synced(&self, reached: Synced) {
@@ -349,9 +351,9 @@ impl Engine {
         }
     }
 
-    /// Another data set, all of it synced, has taken the place of the old one:
-    /// positions start over.
-    pub(in crate::storage) fn note_data_set(&self, position: u64) {
+    /// Notes that another data set, all of it synced, has replaced the old one. Positions start
+    /// over.
+    pub(in crate::storage) fn note_data_set(&self, position: Position) {
         let mut synced = self.durability.synced.lock();
         synced.data_set += 1;
         synced.position = position;
@@ -366,7 +368,7 @@ impl Engine {
         let reached = self.committed();
         let synced = fail_point("before-sync").and_then(|()| Ok(self.db.flush_wal(true)?));
         if let Err(error) = synced {
-            // What the disk did not take may be gone from the system's memory as well.
+            // The kernel may have dropped the pages that it could not write.
             self.fail(&error);
             return Err(error);
         }
@@ -382,7 +384,7 @@ mod tests {
     const US: Duration = Duration::from_micros(1);
 
     fn after(syncs: &[u32]) -> Durability {
-        let durability = Durability::new(0);
+        let durability = Durability::new(Position::NONE);
         for us in syncs {
             durability.note_sync(US * *us);
         }
@@ -391,7 +393,7 @@ mod tests {
 
     #[test]
     fn short_syncs_are_for_the_thread_itself() {
-        assert!(!after(&[]).is_short_for(US), "nobody knows");
+        assert!(!after(&[]).is_short_for(US), "no sync was measured");
         assert!(after(&[200]).is_short_for(US));
         assert!(
             !after(&[200]).is_short_for(US * 201),

@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A place where tests make the process die, or a write fail, or each take long: set
-/// `KEDIS_FAIL_POINT=name:count[:error|:slow]`. Free when debug assertions are off.
+/// A place where a test can make the process abort, an operation fail, or each pass take long:
+/// `KEDIS_FAIL_POINT=name:count[:error|:slow]`. Compiled to nothing without debug assertions.
 pub fn fail_point(name: &str) -> Result<()> {
     if cfg!(debug_assertions) {
         pass(name)
@@ -19,11 +19,11 @@ pub fn fail_point(name: &str) -> Result<()> {
 
 struct FailPoint {
     name: String,
-    /// Hits left until it acts.
+    /// Passes left until it acts.
     left: AtomicU64,
     /// Fail the operation instead of ending the process.
     error: bool,
-    /// Take long each time, and fail nothing.
+    /// Delay each pass, and fail nothing.
     slow: bool,
 }
 
@@ -51,7 +51,7 @@ fn act_at(name: &str) {
     }
 }
 
-/// `KEDIS_FAIL_POINT=name:count[:error|:slow]` ends the process (or fails the operation) at the count-th time that `name` is passed.
+/// Ends the process, or fails the operation, the count-th time that `name` is passed.
 fn pass(name: &str) -> Result<()> {
     #[cfg(test)]
     act_at(name);
@@ -75,7 +75,7 @@ fn pass(name: &str) -> Result<()> {
     std::process::abort()
 }
 
-/// How long a slow step takes.
+/// The delay of a `slow` fail point.
 const SLOW: Duration = Duration::from_millis(100);
 
 fn parse_fail_point() -> Option<FailPoint> {

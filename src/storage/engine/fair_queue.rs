@@ -1,11 +1,9 @@
-//! A queue of owners that did not get what they asked for: a stripe, or a way through the
-//! gate.
+//! A queue of owners that did not get what they asked for: a stripe, or access through the gate.
 //!
-//! An IO thread that a [long](Owner::is_long) owner keeps waiting does not block; it tries
-//! again after a while. Long owners that follow one another would leave no gap for that,
-//! so a long owner [gives way] to older entries of the queue before it takes anything. An
-//! entry is removed when its owner gets what it asked for, or when the owner has not asked
-//! again for some time.
+//! An IO thread that a [long](Owner::is_long) owner keeps waiting does not block; it tries again
+//! after a while. Long owners that follow one another would leave no gap for that, so a long owner
+//! [gives way] to older entries of the queue before it takes anything. An entry is removed when its
+//! owner gets what it asked for, or has not asked again for some time.
 //!
 //! [gives way]: FairQueue::before
 
@@ -15,25 +13,25 @@ use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long an entry lasts that is not renewed; several times as long as it takes until a
-/// command is tried again.
+/// The lifetime of an entry that is not renewed: several times the interval at which a command is
+/// tried again.
 const LASTS: Duration = Duration::from_millis(100);
 
-/// How long the entry of an owner lasts that blocks until its turn comes.
+/// The lifetime of the entry of an owner that blocks until its turn comes.
 const FOR_GOOD: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What an owner asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wanted {
-    /// To go through the gate with others.
+    /// Shared access through the gate.
     Inside,
-    /// To go through the gate alone.
+    /// Exclusive access through the gate.
     Alone,
     /// A stripe.
     Stripe(Stripe),
 }
 
-struct Noted {
+struct Entry {
     owner: Owner,
     /// Its place in the queue, the same for all entries of an owner: so no two owners wait
     /// for each other.
@@ -44,7 +42,7 @@ struct Noted {
 #[derive(Default)]
 struct Table {
     last_number: u64,
-    waiting: FxHashMap<Wanted, Vec<Noted>>,
+    waiting: FxHashMap<Wanted, Vec<Entry>>,
 }
 
 impl Table {
@@ -55,16 +53,17 @@ impl Table {
     }
 }
 
-/// What owners wait for that were turned away, in the order in which they came.
+/// Requests of owners that were turned away, in the order in which they came.
 #[derive(Default)]
 pub struct FairQueue {
-    /// How many different things are asked for; read often.
+    /// The number of different things that are asked for. Read without the lock.
     count: AtomicUsize,
     table: Mutex<Table>,
 }
 
 impl FairQueue {
-    /// An owner did not get this; it asks again, or `waits` until it gets it.
+    /// Adds or renews an entry: the owner did not get this and asks again, or blocks until it gets
+    /// it (`waits`).
     pub fn note(&self, owner: Owner, wanted: Wanted, waits: bool) {
         let now = Instant::now();
         let until = now + if waits { FOR_GOOD } else { LASTS };
@@ -80,7 +79,7 @@ impl FairQueue {
         });
         let noted = table.waiting.entry(wanted).or_default();
         noted.retain(|n| n.owner != owner);
-        noted.push(Noted {
+        noted.push(Entry {
             owner,
             number,
             until,
@@ -88,7 +87,7 @@ impl FairQueue {
         self.count.store(table.waiting.len(), Ordering::Release);
     }
 
-    /// An owner got what it wanted.
+    /// Removes the entries of an owner for what it got.
     pub fn granted(&self, owner: Owner, granted: impl Iterator<Item = Wanted>) {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
@@ -105,7 +104,7 @@ impl FairQueue {
         self.count.store(table.waiting.len(), Ordering::Release);
     }
 
-    /// The owner that asked for one of these before this owner did.
+    /// The first of the owners that asked for one of these before this owner did.
     pub fn before(&self, owner: Owner, wanted: impl Iterator<Item = Wanted>) -> Option<Owner> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
@@ -113,7 +112,7 @@ impl FairQueue {
         let now = Instant::now();
         let table = self.table.lock();
         let number = table.number_of(owner).unwrap_or(u64::MAX);
-        let goes_first = |n: &&Noted| n.owner != owner && n.number < number && n.until > now;
+        let goes_first = |n: &&Entry| n.owner != owner && n.number < number && n.until > now;
         let noted = wanted
             .filter_map(|wanted| table.waiting.get(&wanted))
             .flatten();
@@ -143,7 +142,7 @@ mod tests {
         queue.granted(a, alone());
         assert_eq!(queue.before(b, alone()), None);
         assert_eq!(queue.before(c, alone()), Some(b));
-        wait_for("an old wanted to be forgotten", || {
+        wait_for("an old entry to expire", || {
             queue.before(c, alone()).is_none()
         });
     }

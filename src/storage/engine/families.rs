@@ -32,16 +32,16 @@ impl Families {
 /// Numbers of the column families that were made since the start.
 #[derive(Default)]
 struct NewFamilies {
-    /// They are there. RocksDB keeps the directory open for each of them; those of the
-    /// start share that.
+    /// Column families that exist. RocksDB keeps a descriptor of the directory open for each of
+    /// them; those of the start share one.
     made: BTreeSet<u32>,
-    /// Their creation failed half way: the next start drops them.
+    /// Column families whose creation failed half way: the next start drops them.
     spoiled: BTreeSet<u32>,
-    /// They could not be dropped yet.
+    /// Column families that could not be dropped yet.
     unwanted: BTreeSet<u32>,
 }
 
-/// Whether we call a column family so.
+/// Whether a column family of Kedis can have this name.
 pub(super) fn is_family(name: &str) -> bool {
     [DEFAULT, BINLOG].contains(&name) || KeyspaceId::of_column_family(name).is_some()
 }
@@ -82,7 +82,7 @@ impl Engine {
         let mut batch = WriteBatch::default();
         batch.put_cf(&self.system_cf, system::db_row(db.0), id.0.to_be_bytes());
         if let Some(row) = system::counts_row(id) {
-            // Another one may have had the number.
+            // An earlier keyspace may have had the number.
             batch.delete_cf(&self.system_cf, row);
         }
         if let Err(error) = self.db.write(batch) {
@@ -111,7 +111,7 @@ impl Engine {
         let name = KeyspaceId(id).column_family();
         let options = self.options.keyspace(self.memory_budget())?;
         if let Err(error) = self.db.create_cf(&name, &options) {
-            // RocksDB may have made it, and not have told us of it.
+            // RocksDB may have created it all the same.
             new.spoiled.insert(id);
             return Err(error.into());
         }

@@ -1,5 +1,4 @@
-//! The engine's files: writing memtables out, compaction, copies, and what
-//! RocksDB says of itself.
+//! The engine's files: flushes of memtables, compaction, checkpoints, and RocksDB's properties.
 
 use super::families::is_family;
 use super::{BINLOG, ColumnFamily, Db, Engine, Keyspace};
@@ -10,10 +9,10 @@ use rocksdb::FlushOptions;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// One part of so many of the block cache is for blocks, whatever clients need.
+/// At least the block cache's share divided by this is for blocks, whatever clients need.
 const BLOCKS_AT_LEAST: u64 = 16;
 
-/// A memtable of more bytes may become a file before it is full.
+/// A memtable of more bytes may be written out before it is full.
 const WORTH_A_FILE: u64 = 1 << 20;
 
 /// Whether a directory is what [`Engine::checkpoint`] writes, and nothing besides.
@@ -32,7 +31,7 @@ pub fn is_copy(path: &Path) -> bool {
         })
 }
 
-/// Whether RocksDB calls a file of a checkpoint so.
+/// Whether a file of a checkpoint can have this name.
 pub(super) fn is_file_of_copy(name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let numbered = ["MANIFEST-", "OPTIONS-"];
@@ -52,14 +51,14 @@ impl Engine {
         self.sync_wal()?;
         let checkpoint = rocksdb::checkpoint::Checkpoint::new(&self.db)?;
         checkpoint.create_checkpoint(path)?;
-        // So that a copy of it that is not whole is known for one.
+        // So that the start of an incomplete copy detects what is missing.
         marks::add_to_copy(path)
     }
 
-    /// Has the disk take how far the log is synced, which the next start relies on.
+    /// Syncs the marks that say how far the log is synced. The next start relies on them.
     ///
     /// # Errors
-    /// The disk does not.
+    /// The sync fails.
     pub fn sync_marks(&self) -> Result<()> {
         self.marks.sync()
     }
@@ -91,15 +90,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Looks how much of the disk is free, see [`Disk::look`](crate::storage::engine::disk::Disk).
+    /// Measures the free space of the disk, see
+    /// [`Disk::update`](crate::storage::engine::disk::Disk).
     pub fn look_at_disk(&self) {
         if self.disk.has_refused_compactions() && !self.has_compactions() {
             self.disk.compactions_are_done();
         }
-        self.disk.look(|| self.memtable_usage().0 as u64);
+        self.disk.update(|| self.memtable_usage().0 as u64);
     }
 
-    /// Whether compactions run or should.
+    /// Whether compactions run or are pending.
     fn has_compactions(&self) -> bool {
         [
             "rocksdb.num-running-compactions",
@@ -109,15 +109,15 @@ impl Engine {
         .any(|name| self.property_sum(name) > 0)
     }
 
-    /// Begins to write memtables out where the disk has little room, so that the files of
-    /// the log go that hold the same.
+    /// Begins to write memtables out if the disk has little space, so that log files with the same
+    /// rows can be deleted.
     ///
     /// # Errors
-    /// It cannot begin.
+    /// The flush cannot begin.
     pub fn relieve_disk(&self) -> Result<()> {
-        match (self.disk.wants_tables(), self.disk.is_low()) {
+        match (self.disk.should_flush(), self.disk.is_low()) {
             (false, _) => Ok(()),
-            // The oldest row of any memtable keeps the log from there on.
+            // A memtable keeps the log files from its oldest row on.
             (true, true) => self.begin_flush(0),
             (true, false) => self.begin_flush(WORTH_A_FILE),
         }
@@ -144,7 +144,7 @@ impl Engine {
         keyspaces.iter().map(|(_, ks)| ks.cf.clone()).collect()
     }
 
-    /// Those, and the engine's own.
+    /// The column families of all keyspaces, and the engine's own.
     pub(super) fn all_families(&self) -> Vec<ColumnFamily> {
         let mut cfs = vec![self.system_cf.clone(), self.binlog_cf.clone()];
         cfs.extend(self.families());
@@ -157,7 +157,7 @@ impl Engine {
             return;
         };
         let mut options = rocksdb::CompactOptions::default();
-        // Others may go on meanwhile.
+        // Other compactions may run meanwhile.
         options.set_exclusive_manual_compaction(false);
         options.set_bottommost_level_compaction(rocksdb::BottommostLevelCompaction::Skip);
         let (from, to) = (Some(from), Some(to));
@@ -168,7 +168,9 @@ impl Engine {
     /// Compacts everything.
     pub fn compact(&self) {
         let Some(_may) = rot::compaction_of(&self.config.dir) else {
-            log::warn!("nothing is compacted: a table is put aside, as it cannot be read");
+            log::warn!(
+                "nothing is compacted while a table is put aside because of unreadable blocks"
+            );
             return;
         };
         for cf in self.families() {
@@ -177,9 +179,8 @@ impl Engine {
         }
     }
 
-    /// Drops the table files of a keyspace that was cleared. The caller lets
-    /// nobody write since the clearing was committed: files are dropped whatever
-    /// they hold.
+    /// Drops the table files of a keyspace that was cleared. The caller has kept all other threads
+    /// from writing since the commit that cleared it: files are dropped whatever they hold.
     pub(in crate::storage) fn drop_files(&self, keyspace: &Keyspace) -> Result<()> {
         let size = "rocksdb.total-sst-files-size";
         if self.db.property_int_value_cf(&keyspace.cf, size)? == Some(0) {
@@ -187,10 +188,11 @@ impl Engine {
         }
         let snapshots = self.snapshots.lock();
         if *snapshots > 0 {
-            // They still read what is in the files; compactions will drop it.
+            // Snapshots still read the files; compactions will drop the rows.
             return Ok(());
         }
-        // What is dropped does not come back: neither may the rows that say it is there.
+        // Dropped files do not come back after a crash, so the commit that cleared the keyspace
+        // must be durable first.
         self.sync_wal()?;
         self.db
             .delete_file_in_range_cf(&keyspace.cf, &[0x00][..], &[0xFF][..])?;
@@ -252,10 +254,10 @@ impl Engine {
         Ok(())
     }
 
-    /// After a start that had no room for tables, memtables get their usual size once
-    /// there is some.
-    pub(super) fn settle(&self) -> Result<()> {
-        // RocksDB writes its options down.
+    /// After a start on a disk without space for tables, gives memtables their usual size once
+    /// there is space.
+    pub(super) fn restore_memtable_sizes(&self) -> Result<()> {
+        // A change of options makes RocksDB write an OPTIONS file.
         if self.disk.is_low() || self.disk.figures().free < SMALL_START {
             return Ok(());
         }
@@ -272,9 +274,8 @@ impl Engine {
         self.memory.budget.load(Ordering::Relaxed)
     }
 
-    /// Lets the block cache take so many bytes: half of its share of the budget at
-    /// the least, and no more than that. What it has too much goes with what is
-    /// added to it next.
+    /// Sets the capacity of the block cache, at least half of its share of the budget and at most
+    /// all of it. Blocks above a smaller capacity are evicted as others are added.
     pub fn limit_cache(&self, bytes: u64) {
         let share = self.cache_size();
         let limit = bytes.clamp(share / 2, share);
@@ -284,7 +285,7 @@ impl Engine {
         cache.set_capacity(limit as usize);
     }
 
-    /// Keeps so many bytes of the block cache's memory for clients.
+    /// Reserves so many bytes of the block cache's memory for clients.
     pub fn reserve_for_clients(&self, bytes: u64) {
         self.memory.reserved_for_clients.set(bytes as usize);
     }
@@ -295,7 +296,7 @@ impl Engine {
         self.spare_beside(self.config.memtable_bytes(self.memory_budget()))
     }
 
-    /// The same as long as memtables take what they take now, which may be more.
+    /// The same with what memtables take now, if that is more than they may.
     pub fn spare_cache_now(&self) -> u64 {
         let may = self.config.memtable_bytes(self.memory_budget());
         self.spare_beside(may.max(self.memtable_usage().0 as u64))
@@ -306,7 +307,7 @@ impl Engine {
         share.saturating_sub(memtables + share / BLOCKS_AT_LEAST)
     }
 
-    /// How large it may be now, in bytes.
+    /// The capacity of the block cache now, in bytes.
     pub fn cache_limit(&self) -> u64 {
         self.memory.cache_limit.load(Ordering::Relaxed)
     }
@@ -329,7 +330,7 @@ impl Engine {
         (usage.saturating_sub(reserved), self.cache_size())
     }
 
-    /// Bytes in the block cache and those that it keeps for clients.
+    /// Bytes in the block cache, including those that are reserved for clients.
     pub fn cache_taken(&self) -> u64 {
         self.options.cache.get_usage() as u64
     }
@@ -339,12 +340,12 @@ impl Engine {
         self.config.cache_bytes(self.memory_budget())
     }
 
-    /// How many rows are hot, and their bytes.
+    /// The number of rows in the row cache, and their bytes.
     pub fn row_cache_usage(&self) -> (u64, u64) {
         self.memory.rows.usage()
     }
 
-    /// How many rank indexes there are, and their bytes.
+    /// The number of rank indexes, and their bytes.
     pub fn rank_index_usage(&self) -> (u64, u64) {
         self.memory.ranks.usage()
     }

@@ -1,11 +1,10 @@
-//! The gate in front of all keys: whoever reads or writes any goes through it
-//! with others, or alone to concern whole DBs.
+//! The gate in front of all keys: a thread that reads or writes keys enters it shared, a command
+//! that concerns whole DBs enters it exclusively.
 //!
-//! Most are inside for the length of a tick, and who wants to be alone waits for
-//! them. Owners that are [long](Owner::is_long) run scripts and may be inside
-//! until somebody ends them. They never hold the lock while they run, only the
-//! register of who is inside for long; who meets one there either waits for it,
-//! or is told who it is and does something else meanwhile.
+//! Most owners are inside for the length of a tick, and an exclusive owner waits for them.
+//! [Long](Owner::is_long) owners run scripts and may be inside until a client ends them. They do
+//! not hold the lock while they run, but stand in a register of long owners. An owner that meets
+//! one of them either waits for it, or gets its number and does something else meanwhile.
 
 use crate::storage::engine::locks::Owner;
 use parking_lot::lock_api::{ArcRwLockReadGuard, ArcRwLockWriteGuard};
@@ -13,20 +12,20 @@ use parking_lot::{Condvar, Mutex, RawRwLock, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What an owner goes by that is inside.
+/// The right to be inside.
 pub enum Pass {
-    /// With others, for a tick.
+    /// Shared, for a tick.
     Shared(#[allow(dead_code)] ArcRwLockReadGuard<RawRwLock, ()>),
-    /// Alone, for a tick.
+    /// Exclusive, for a tick.
     Alone(#[allow(dead_code)] ArcRwLockWriteGuard<RawRwLock, ()>),
-    /// With others, for long.
+    /// Shared, for long.
     LongShared(Owner),
-    /// Alone, for long.
+    /// Exclusive, for long.
     LongAlone,
 }
 
 impl Pass {
-    /// Whether nobody else is inside.
+    /// Whether no other owner is inside.
     pub fn is_alone(&self) -> bool {
         matches!(self, Pass::Alone(_) | Pass::LongAlone)
     }
@@ -36,36 +35,35 @@ impl Pass {
 #[derive(Default)]
 pub struct Gate {
     lock: Arc<RwLock<()>>,
-    /// The long owner that is inside alone, 0 if none is. Set with `lock` held
-    /// for writing and `long` locked.
+    /// The long owner that is inside exclusively, 0 if there is none. Set with `lock` held for
+    /// writing and `long` locked.
     closed_by: AtomicU32,
-    /// The long owners that are inside with others. One enters with `lock` held
-    /// for reading, so nobody is inside alone for a tick then.
+    /// The long owners that are inside shared. One enters with `lock` held for reading, so no owner
+    /// is inside exclusively for a tick then.
     long: Mutex<Vec<Owner>>,
-    /// A long owner has left.
+    /// Notified when a long owner leaves.
     left: Condvar,
 }
 
 impl Gate {
-    /// Whether nobody is inside for a tick.
+    /// Whether no owner is inside for a tick.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         RwLock::try_write_arc(&self.lock).is_some()
     }
 
-    /// Whether somebody is inside alone, or waits for those who are inside for a tick:
-    /// nobody else comes in.
+    /// Whether an owner is inside exclusively, or waits to be: no other enters.
     #[cfg(test)]
     pub fn is_closing(&self) -> bool {
         RwLock::try_read_arc(&self.lock).is_none()
     }
 
-    /// Goes in with others. Waits for who is inside alone; if that is for long,
-    /// only if `patient`.
+    /// Enters shared. Waits for an owner that is inside exclusively; for a long one only if
+    /// `waits_for_long`.
     ///
     /// # Errors
-    /// The long owner that is inside alone.
-    pub fn enter(&self, owner: Owner, patient: bool) -> Result<Pass, Owner> {
+    /// The long owner that is inside exclusively.
+    pub fn enter(&self, owner: Owner, waits_for_long: bool) -> Result<Pass, Owner> {
         loop {
             let guard = RwLock::read_arc(&self.lock);
             let closed_by = self.closed_by.load(Ordering::Acquire);
@@ -77,7 +75,7 @@ impl Gate {
                 return Ok(Pass::LongShared(owner));
             }
             drop(guard);
-            if !patient {
+            if !waits_for_long {
                 return Err(Owner(closed_by));
             }
             let mut long = self.long.lock();
@@ -87,12 +85,12 @@ impl Gate {
         }
     }
 
-    /// Goes in alone. Waits for those who are inside; for those that are for
-    /// long only if `patient`.
+    /// Enters exclusively. Waits for all owners that are inside; for long ones only if
+    /// `waits_for_long`.
     ///
     /// # Errors
     /// A long owner that is inside.
-    pub fn enter_alone(&self, owner: Owner, patient: bool) -> Result<Pass, Owner> {
+    pub fn enter_alone(&self, owner: Owner, waits_for_long: bool) -> Result<Pass, Owner> {
         loop {
             let guard = RwLock::write_arc(&self.lock);
             let mut long = self.long.lock();
@@ -104,7 +102,7 @@ impl Gate {
                     return Ok(Pass::LongAlone);
                 }
                 None => return Ok(Pass::Alone(guard)),
-                Some(other) if !patient => return Err(other),
+                Some(other) if !waits_for_long => return Err(other),
                 Some(_) => {
                     drop(guard);
                     self.left.wait(&mut long);
@@ -113,7 +111,7 @@ impl Gate {
         }
     }
 
-    /// Goes out.
+    /// Leaves the gate.
     pub fn leave(&self, pass: Pass) {
         match pass {
             Pass::Shared(_) | Pass::Alone(_) => {}
@@ -122,7 +120,7 @@ impl Gate {
                 self.left.notify_all();
             }
             Pass::LongAlone => {
-                let _so_that_nobody_misses_it = self.long.lock();
+                let _no_lost_wakeup = self.long.lock();
                 self.closed_by.store(0, Ordering::Release);
                 self.left.notify_all();
             }
@@ -142,7 +140,7 @@ mod tests {
     const OTHER_SCRIPT: Owner = Owner(3 | LONG);
 
     #[test]
-    fn who_is_not_patient_is_told_who_is_inside_for_long() {
+    fn an_owner_that_does_not_wait_gets_the_long_owner_inside() {
         let gate = Gate::default();
         let script = gate.enter(SCRIPT, true).unwrap();
         let with_others = gate.enter(SHORT, false).unwrap();
@@ -158,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_patient_waits_until_the_last_has_left() {
+    fn an_owner_that_waits_enters_after_the_last_has_left() {
         let gate = Arc::new(Gate::default());
         let first = gate.enter(SCRIPT, true).unwrap();
         let second = gate.enter(OTHER_SCRIPT, true).unwrap();
@@ -173,7 +171,7 @@ mod tests {
         });
         gate.leave(first);
         let early = news.recv_timeout(Duration::from_millis(20));
-        assert!(early.is_err(), "one is still inside");
+        assert!(early.is_err(), "a long owner is still inside");
         gate.leave(second);
         let deadline = Duration::from_secs(60);
         assert!(news.recv_timeout(deadline).is_ok());

@@ -1,11 +1,11 @@
-//! Writes that fail, and how they are taken again.
+//! Failed writes, and the recovery from them.
 //!
-//! From the first failure on no commit is taken, while reads go on: they see what is
-//! committed, and a commit that failed is in neither the WAL nor a memtable. A thread
-//! calls [`Engine::heal`] until the disk takes writes again. RocksDB then has written all
-//! memtables to new files, synced, and has begun a new WAL. So whatever a write or a sync
-//! that failed has made of the old WAL, the kernel's cache or the disk's: nothing has to be
-//! read of it again, and the database need not be opened anew.
+//! From the first failure on no commit is accepted, while reads continue: they see what is
+//! committed, and a commit that failed is in neither the WAL nor a memtable. A thread calls
+//! [`Engine::heal`] until the disk takes writes again. RocksDB has then written all memtables to
+//! new files, has synced them, and has begun a new WAL. So it does not matter what a failed write
+//! or sync has left in the old WAL, in the kernel's cache or in the disk's: none of it is read
+//! again, and the database need not be opened anew.
 
 use super::{ColumnFamily, Engine};
 use crate::storage::{Result, StorageError};
@@ -14,28 +14,28 @@ use rocksdb::{AsColumnFamilyRef, WriteBatch, WriteOptions};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Nothing is wrong.
+/// Commits are accepted.
 const WELL: u8 = 0;
-/// A write has failed, and nobody has tried yet what can be done.
+/// A write has failed, and no recovery has been tried yet.
 const FAILED: u8 = 1;
-/// That has been tried in vain.
+/// A recovery was tried and failed, too.
 const STILL_FAILED: u8 = 2;
 
-/// Longest text of an error of RocksDB.
+/// The longest error text that is taken from RocksDB, in bytes.
 const MAX_REASON: usize = 1024;
 
-/// Whether writes are taken.
+/// Whether commits are accepted.
 #[derive(Default)]
 pub(super) struct Health {
     state: AtomicU8,
-    /// Errors of RocksDB's own threads that are known.
+    /// The number of errors of RocksDB's background threads that were handled.
     background_errors: AtomicU64,
-    /// When it was said that writes fail, and whether it was of the last failure.
-    told: Mutex<(Option<Instant>, bool)>,
+    /// When a failure was last logged, and whether the last failure was.
+    logged: Mutex<(Option<Instant>, bool)>,
 }
 
-/// Writes that fail again and again are in the log once in this time.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// Repeated failures are logged at most once in this time.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 #[allow(unsafe_code)]
 unsafe extern "C" {
@@ -51,9 +51,9 @@ unsafe extern "C" {
     ) -> bool;
 }
 
-/// What `call` says: whether it went well, or why not in the text that it is given and whose
-/// length it changes.
-fn told(call: impl FnOnce(*mut u8, *mut usize) -> bool) -> Result<()> {
+/// Calls a function of `disk/files.cc` with a buffer for the text of an error, whose length it
+/// changes. Returns that text as an error if the function returns false.
+fn checked(call: impl FnOnce(*mut u8, *mut usize) -> bool) -> Result<()> {
     let mut text = [0; MAX_REASON];
     let mut len = text.len();
     match call(text.as_mut_ptr(), &raw mut len) {
@@ -66,12 +66,12 @@ fn told(call: impl FnOnce(*mut u8, *mut usize) -> bool) -> Result<()> {
 }
 
 impl Engine {
-    /// Whether a write has failed, so that none is taken now.
+    /// Whether a write has failed, so that none is accepted now.
     pub fn has_failed(&self) -> bool {
         self.health.state.load(Ordering::Acquire) != WELL
     }
 
-    /// Whether a write has failed, and the first attempt to go on as well.
+    /// Whether a write has failed, and the first attempt to recover as well.
     pub fn is_stuck(&self) -> bool {
         self.health.state.load(Ordering::Acquire) == STILL_FAILED
     }
@@ -81,7 +81,8 @@ impl Engine {
         !self.has_failed() && !self.disk.is_low()
     }
 
-    /// A commit was not written: as [`Engine::fail`], unless it was refused before.
+    /// Calls [`Engine::fail`] after a commit was not written, unless it was refused before the
+    /// write.
     pub(in crate::storage) fn fail_unless_refused(&self, error: &StorageError) {
         use StorageError::{Detached, Failed, NoRoom};
         if !matches!(error, Detached | Failed | NoRoom) {
@@ -89,49 +90,49 @@ impl Engine {
         }
     }
 
-    /// No commit is taken from now on, until [`Engine::heal`] has gone well.
+    /// Refuses commits from now on, until [`Engine::heal`] has succeeded.
     pub(in crate::storage) fn fail(&self, error: &StorageError) {
         let state = &self.health.state;
         let was_well = state.compare_exchange(WELL, FAILED, Ordering::AcqRel, Ordering::Acquire);
         if was_well.is_err() {
             return;
         }
-        let mut told = self.health.told.lock();
-        told.1 = told.0.is_none_or(|when| when.elapsed() >= TELL_EVERY);
-        if told.1 {
-            told.0 = Some(Instant::now());
+        let mut logged = self.health.logged.lock();
+        logged.1 = logged.0.is_none_or(|when| when.elapsed() >= LOG_EVERY);
+        if logged.1 {
+            logged.0 = Some(Instant::now());
             log::error!(
-                "a write failed: {error}. Writes are refused (MISCONF) and reads go on until the \
-                 disk takes writes again, which is tried all the time: see to the disk of {}, no \
-                 restart is needed",
+                "a write failed: {error}. Writes are refused (MISCONF) and reads continue until the \
+                 disk of {} takes writes again. The server keeps trying; mend the disk, no restart \
+                 is needed",
                 self.config.dir.display()
             );
         }
     }
 
-    /// As after a write that failed, and an attempt to go on that did.
+    /// Acts as after a failed write and a failed recovery.
     #[cfg(test)]
     pub fn refuse_writes(&self) {
         self.fail(&StorageError::Failed);
         self.health.state.store(STILL_FAILED, Ordering::Release);
     }
 
-    /// Goes on after errors that have gone away, if there were any. Returns whether writes
-    /// are taken that were refused before. Only one thread calls it; it may wait for the
-    /// disk for long.
+    /// Recovers from errors whose cause is gone, if there were any. Returns whether writes that
+    /// were refused are accepted again. Only one thread calls it; it may wait for the disk for
+    /// long.
     ///
     /// # Errors
     /// The disk still does not take writes.
     pub fn heal(&self) -> Result<bool> {
         self.drop_unwanted_families();
-        self.settle()?;
+        self.restore_memtable_sizes()?;
         let health = &self.health;
         let errors = self.property("rocksdb.background-errors").unwrap_or(0);
         let known = health.background_errors.swap(errors, Ordering::Relaxed);
         let failed = self.has_failed();
         let done = match failed {
-            true => self.go_on(),
-            // RocksDB may have stopped in the background.
+            true => self.recover(),
+            // A background error may have stopped RocksDB.
             false if errors != known => self.resume(),
             false => return Ok(false),
         };
@@ -142,18 +143,18 @@ impl Engine {
         }
         if failed {
             health.state.store(WELL, Ordering::Release);
-            if self.health.told.lock().1 {
+            if self.health.logged.lock().1 {
                 log::info!("the disk takes writes again");
             }
         }
         Ok(failed)
     }
 
-    fn go_on(&self) -> Result<()> {
+    fn recover(&self) -> Result<()> {
         let reached = self.committed();
         self.resume()?;
-        // RocksDB begins a new WAL when it writes out a memtable, and keeps the one that
-        // failed if all of them are empty.
+        // RocksDB begins a new WAL when it writes out a memtable; if all memtables are empty, it
+        // keeps the WAL that failed.
         if self.probe().is_err() {
             self.resume()?;
             self.probe()?;
@@ -167,7 +168,7 @@ impl Engine {
     #[allow(unsafe_code)]
     fn resume(&self) -> Result<()> {
         // SAFETY: the handle is one of this database; there is room for the text.
-        told(|text, len| unsafe { kedis_disk_resume(self.system_cf.inner(), text, len) })
+        checked(|text, len| unsafe { kedis_disk_resume(self.system_cf.inner(), text, len) })
     }
 
     /// Begins to write out the memtable of a column family, without waiting for anything.
@@ -177,11 +178,11 @@ impl Engine {
     #[allow(unsafe_code)]
     pub(super) fn begin_flush_of(&self, family: &ColumnFamily) -> Result<()> {
         // SAFETY: as above.
-        told(|text, len| unsafe { kedis_disk_begin_flush(family.inner(), text, len) })
+        checked(|text, len| unsafe { kedis_disk_begin_flush(family.inner(), text, len) })
     }
 
-    /// Writes the state row as it is: with it there is something in a memtable, and in the
-    /// WAL if that takes it.
+    /// Writes the state row unchanged, without the WAL and then with it: afterwards a memtable is
+    /// not empty, and the second write shows whether the WAL takes writes.
     fn probe(&self) -> Result<()> {
         let mut commit = self.commit.lock();
         let mut unlogged = WriteOptions::default();
@@ -198,18 +199,19 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use crate::encoding::{Meta, ValueType};
     use crate::storage::{DbIndex, StorageConfig, Txn};
 
     fn set(txn: &mut Txn, key: &[u8]) -> Result<()> {
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         let meta = Meta::new(ValueType::String);
         txn.put_key(DbIndex(0), key, None, meta, b"value").unwrap();
         txn.effect(DbIndex(0), &[b"SET", key, b"value"]);
         txn.commit()
     }
 
-    /// The binlog had a hole after a commit that failed, and the counts were of it.
+    /// The binlog had a hole after a commit that failed, and the counts included that commit.
     #[test]
     fn a_commit_that_fails_is_forgotten() {
         let dir = tempfile::tempdir().unwrap();

@@ -8,10 +8,11 @@
 //! the same. So a restored backup, a copied directory or a machine that lost
 //! its last seconds can never be taken for the history that it left.
 //!
-//! A replica follows: it keeps the id of its master, and its commits are in
-//! no binlog but for those that hold the master's own rows. A replica of a Redis
-//! has a history of its own: see [`crate::storage::engine::upstream`].
+//! A replica keeps the id of its master. Its own commits are in no binlog; it holds the master's
+//! rows alone. A replica of a Redis has a history of its own: see
+//! [`crate::storage::engine::upstream`].
 
+use crate::encoding::binlog::Position;
 use crate::encoding::system::Ancestor;
 
 /// A history of writes: its id, and those it continues.
@@ -24,9 +25,9 @@ pub struct History {
 }
 
 impl History {
-    /// Whether somebody who holds the history `id` up to the position `next` has
-    /// nothing that this history, which goes up to `end`, lacks.
-    pub fn contains(&self, id: &str, next: u64, end: u64) -> bool {
+    /// Whether this history, which goes up to `end`, contains all of the history `id` up to the
+    /// position `next`.
+    pub fn contains(&self, id: &str, next: Position, end: Position) -> bool {
         if id == self.id {
             return next <= end;
         }
@@ -35,8 +36,8 @@ impl History {
     }
 }
 
-/// What a stretch of following is known by: rows that were received in an
-/// earlier one are refused.
+/// Identifies a period during which this server follows a master. Rows that were received in an
+/// earlier period are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Following(pub(in crate::storage) u64);
 
@@ -55,19 +56,19 @@ mod tests {
             ancestors: vec![
                 Ancestor {
                     id: id('a'),
-                    end: 10,
+                    end: Position(10),
                 },
                 Ancestor {
                     id: id('b'),
-                    end: 20,
+                    end: Position(20),
                 },
             ],
         };
-        let has = |digit, next| history.contains(&id(digit), next, 30);
+        let has = |digit, next| history.contains(&id(digit), Position(next), Position(30));
         assert!(has('c', 30) && !has('c', 31));
         assert!(has('b', 20) && !has('b', 21));
         assert!(has('a', 10) && !has('a', 11));
         assert!(!has('d', 1));
-        assert!(!history.contains(&id('b'), 20, 19));
+        assert!(!history.contains(&id('b'), Position(20), Position(19)));
     }
 }

@@ -12,7 +12,7 @@ pub struct Keyspace {
     /// Its number.
     pub id: KeyspaceId,
     pub(in crate::storage) cf: ColumnFamily,
-    /// Mixed into the hashes of its cached rows; a new one forgets them all.
+    /// Mixed into the hashes of its cached rows; a change of it invalidates them all.
     cache_seed: AtomicU64,
     keys: AtomicU64,
     expires: AtomicU64,
@@ -32,17 +32,17 @@ impl Keyspace {
         }
     }
 
-    /// What the hash of a row's key becomes to find it in the row cache.
+    /// The hash by which the row cache finds a row, from the hash of the row's key.
     pub(in crate::storage) fn cache_hash(&self, hash: u64) -> u64 {
         hash ^ self.cache_seed.load(Ordering::Relaxed)
     }
 
-    /// Forgets its cached rows. The caller keeps all other threads away from its keys.
+    /// Invalidates its cached rows. The caller keeps all other threads away from its keys.
     pub(in crate::storage) fn forget_cached_rows(&self) {
         self.cache_seed.store(fastrand::u64(..), Ordering::Relaxed);
     }
 
-    /// Shows everybody what a commit made of the counts. The caller holds the commit lock.
+    /// Publishes what a commit made of the counts. The caller holds the commit lock.
     pub(in crate::storage) fn add(&self, keys: i64, expires: i64) {
         self.set_counts(self.counts().plus(keys, expires));
     }

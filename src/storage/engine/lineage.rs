@@ -1,23 +1,24 @@
-//! Which history the database holds, whose it follows, and how that changes: see
-//! [`super::history`].
+//! The history that the database holds, the master's history that it follows, and how these change:
+//! see [`super::history`].
 
 use super::history::{Following, History};
 use super::{CommitState, Engine, hex, random_bytes};
+use crate::encoding::binlog::Position;
 use crate::encoding::system::{self, Ancestor};
 use crate::storage::{Result, StorageError};
 use parking_lot::RwLock;
 use rocksdb::WriteBatch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How many ancestors are remembered.
+/// The number of ancestors that are kept.
 const MAX_ANCESTORS: usize = 64;
 
-/// Which history the engine holds, and whose it follows.
+/// The history that the engine holds, and whether it follows a master's.
 pub(in crate::storage) struct Lineage {
     pub(in crate::storage) history: RwLock<History>,
     /// Grows whenever the history changes or following begins or ends.
     version: AtomicU64,
-    /// Which stretch of following this is; 0: none.
+    /// The number of the current period of following a master; 0 if there is none.
     following: AtomicU64,
     follow_count: AtomicU64,
     /// Whether the next write of this server's own begins a new history.
@@ -36,7 +37,7 @@ impl Lineage {
     }
 }
 
-/// An id that nobody has heard of.
+/// A new random history id.
 pub(in crate::storage) fn new_id() -> Result<String> {
     Ok(hex(&random_bytes::<20>()?))
 }
@@ -66,7 +67,7 @@ impl Engine {
         self.lineage.following.load(Ordering::Acquire) == following.0
     }
 
-    /// Gives this database's history a new id that nobody has heard of.
+    /// Gives this database's history a new id, without ancestors.
     pub fn renew_replication_id(&self) -> Result<()> {
         let mut commit = self.commit.lock();
         let history = History {
@@ -76,8 +77,8 @@ impl Engine {
         self.put_history(&mut commit, history)
     }
 
-    /// Ends following, if it was, and begins a history of its own that continues
-    /// the one before. Rows received until now that are not committed are refused.
+    /// Stops following a master, if it follows one, and begins a history of its own that continues
+    /// the one before. Rows that were received and are not committed yet are refused.
     pub fn begin_history(&self) -> Result<()> {
         let mut commit = self.commit.lock();
         let end = commit.state.binlog_position;
@@ -88,17 +89,17 @@ impl Engine {
         Ok(())
     }
 
-    /// The next write of this server's own begins a new history. Until then who
-    /// has the old one has the same data.
+    /// The next write of this server's own begins a new history. Until then a server with the old
+    /// one has the same data.
     pub fn begin_history_on_write(&self) {
         self.lineage.renew_on_write.store(true, Ordering::Release);
     }
 
-    /// Adds a new history to the batch of the first write of it, to be shown with
-    /// [`Engine::show_history`] once that is written.
+    /// Adds a new history to the batch that begins it. The caller passes it to
+    /// [`Engine::publish_history`] once the batch is written.
     pub(in crate::storage) fn renewed_history(
         &self,
-        end: u64,
+        end: Position,
         batch: &mut WriteBatch,
     ) -> Result<Option<History>> {
         if !self.lineage.renew_on_write.load(Ordering::Acquire) {
@@ -109,7 +110,7 @@ impl Engine {
         Ok(Some(history))
     }
 
-    /// Goes on with the history `id`, of which this database holds a first part.
+    /// Continues the history `id`, of which this database holds a first part.
     pub fn adopt_history(&self, following: Following, id: &str) -> Result<()> {
         let mut commit = self.commit.lock();
         if !self.is_current(following) {
@@ -123,9 +124,9 @@ impl Engine {
         self.put_history(&mut commit, history)
     }
 
-    /// Begins to follow: from now on commits are logged only as received rows.
-    /// Called inside of [`crate::storage::Txn::begin_following`], so that no commit is
-    /// under way that began before.
+    /// Begins to follow a master: from now on commits are logged only as received rows. Called
+    /// inside of [`crate::storage::Txn::begin_following`], so that no commit that began before is
+    /// still under way.
     pub fn begin_following(&self) -> Following {
         let _commit = self.commit.lock();
         let number = self.lineage.follow_count.fetch_add(1, Ordering::AcqRel) + 1;
@@ -134,7 +135,7 @@ impl Engine {
         Following(number)
     }
 
-    fn continued(&self, id: &str, end: u64) -> History {
+    fn continued(&self, id: &str, end: Position) -> History {
         let old = self.lineage.history.read();
         let first = self.binlog.range().first_position;
         let mut ancestors = old.ancestors.clone();
@@ -142,7 +143,7 @@ impl Engine {
             id: old.id.clone(),
             end,
         });
-        // What ends before the binlog begins leads nobody on.
+        // No replica can continue from an ancestor that ends before the binlog begins.
         ancestors.retain(|a| a.end >= first && a.id != id);
         let surplus = ancestors.len().saturating_sub(MAX_ANCESTORS);
         ancestors.drain(..surplus);
@@ -152,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// Writes a history to the disk and shows it. The caller holds the commit lock.
+    /// Writes a history to the disk and publishes it. The caller holds the commit lock.
     fn put_history(&self, commit: &mut CommitState, history: History) -> Result<()> {
         let mut batch = WriteBatch::default();
         self.add_history(&history, &mut batch);
@@ -162,11 +163,11 @@ impl Engine {
             self.fail(&error);
             return Err(error);
         }
-        // It is written: what cannot be synced now will be.
+        // It is written; a sync that fails now is made up for by the recovery.
         if let Err(error) = self.db.flush_wal(true) {
             self.fail(&error.into());
         }
-        self.show_history(history);
+        self.publish_history(history);
         Ok(())
     }
 
@@ -180,7 +181,7 @@ impl Engine {
         batch.put_cf(&self.system_cf, system::ANCESTORS, ancestors);
     }
 
-    pub(in crate::storage) fn show_history(&self, history: History) {
+    pub(in crate::storage) fn publish_history(&self, history: History) {
         self.lineage.renew_on_write.store(false, Ordering::Release);
         *self.lineage.history.write() = history;
         self.lineage.version.fetch_add(1, Ordering::AcqRel);
@@ -190,6 +191,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use crate::storage::{DbIndex, StorageConfig, Txn};
     use std::sync::Arc;
 
@@ -235,7 +237,7 @@ mod tests {
 
     fn write(engine: &Arc<Engine>) {
         let mut txn = Txn::new(engine.clone());
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         txn.effect(DbIndex(0), &[b"PING"]);
         txn.commit().expect("a commit");
         engine.make_durable().expect("a flush");

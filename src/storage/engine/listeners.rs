@@ -1,4 +1,4 @@
-//! What is told of changed keys: see [`crate::storage::txn::changes`].
+//! Listeners for changes of keys: see [`crate::storage::txn::changes`].
 
 use crate::storage::{DbIndex, Result};
 use parking_lot::RwLock;
@@ -12,7 +12,7 @@ pub enum How {
     Written,
     /// Deleted by a command.
     Removed,
-    /// Deleted because its time was over.
+    /// Deleted because its expiry time had passed.
     Expired,
 }
 
@@ -60,23 +60,22 @@ pub trait Keys {
     fn exists(&self, db: DbIndex, key: &[u8]) -> Result<bool>;
 }
 
-/// Hears of changes. Called on the thread that makes them, so it must be quick
-/// and must not wait for that thread.
+/// Is called for changes of keys, on the thread that makes them: it must be quick and must not wait
+/// for that thread.
 pub trait Listener: Send + Sync {
-    /// Commands that are done have changed these keys. The thread still holds
-    /// the keys' locks, `keys` shows what it wrote, and nothing is committed:
-    /// the commit can still fail.
+    /// Finished commands have changed these keys. The thread still holds the keys' locks, `keys`
+    /// shows what it wrote, and nothing is committed: the commit can still fail.
     fn changing(&self, keys: &dyn Keys, changes: &[Change]);
 
-    /// The changes are committed and the locks let go.
+    /// The changes are committed and the locks released.
     fn changed(&self, changes: &[Change]);
 }
 
 /// Number of slots; a power of two.
 const SLOTS: usize = 1 << 14;
 
-/// Which keys somebody wants to know of: by their hashes, so that a few others
-/// are told of as well. On a cache line that is hardly ever written.
+/// The keys whose changes are to be reported, by their hashes, so that changes of a few other keys
+/// are reported as well. Stands on a cache line of its own, which is rarely written.
 #[repr(align(64))]
 pub struct Interest {
     total: AtomicUsize,
@@ -95,7 +94,7 @@ impl Default for Interest {
 }
 
 impl Interest {
-    /// Somebody wants to know of the key with this [`crate::storage::Engine::key_hash`]. Counted.
+    /// Registers interest in the key with this [`crate::storage::Engine::key_hash`]. Counted.
     pub fn add(&self, key_hash: u64) {
         self.slot(key_hash).fetch_add(1, Ordering::Relaxed);
         self.total.fetch_add(1, Ordering::Relaxed);
@@ -107,13 +106,13 @@ impl Interest {
         self.total.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Somebody wants to know of all keys. Counted.
+    /// Registers interest in all keys. Counted.
     pub fn add_everything(&self) {
         self.everything.fetch_add(1, Ordering::Relaxed);
         self.total.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Somebody wants to know when whole DBs are cleared or exchanged. Counted.
+    /// Registers interest in clearing and exchanging of whole DBs. Counted.
     pub fn add_whole_dbs(&self) {
         self.total.fetch_add(1, Ordering::Relaxed);
     }
@@ -129,7 +128,7 @@ impl Interest {
         self.total.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether anybody wants to know of anything.
+    /// Whether any interest is registered.
     #[inline]
     pub fn any(&self) -> bool {
         self.total.load(Ordering::Relaxed) != 0
@@ -148,18 +147,18 @@ impl Interest {
 /// The listeners of changes.
 #[derive(Default)]
 pub struct Listeners {
-    /// Which keys somebody wants to know of.
+    /// The keys whose changes are to be reported.
     pub interest: Arc<Interest>,
     list: RwLock<Vec<Arc<dyn Listener>>>,
 }
 
 impl Listeners {
-    /// Adds somebody who hears of changes; it must not hold the engine.
+    /// Adds a listener, which must not own the engine.
     pub fn add(&self, listener: Arc<dyn Listener>) {
         self.list.write().push(listener);
     }
 
-    pub(in crate::storage) fn each(&self, tell: impl FnMut(&Arc<dyn Listener>)) {
-        self.list.read().iter().for_each(tell);
+    pub(in crate::storage) fn each(&self, call: impl FnMut(&Arc<dyn Listener>)) {
+        self.list.read().iter().for_each(call);
     }
 }

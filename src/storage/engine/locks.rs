@@ -1,24 +1,21 @@
 //! Key locks: a fixed number of stripes, found by a key's hash.
 //!
-//! A thread holds the stripes of all keys it wrote until its batch is
-//! committed. The rule that makes deadlock impossible: a thread waits for a
-//! stripe only when every stripe it holds has a lower number, and that is so
-//! only while it collects the stripes of one command, in ascending order; what
-//! earlier commands of its tick hold is committed and let go first (see
-//! [`crate::storage::txn`]). A stripe is held by a thread, not by a command: taking one
-//! that the thread already holds succeeds at once.
+//! A thread holds the stripes of all keys it wrote until its batch is committed. The rule that
+//! makes deadlock impossible: a thread waits for a stripe only when every stripe it holds has a
+//! lower number, and that is so only while it collects the stripes of one command, in ascending
+//! order. The stripes that earlier commands of its tick hold are released first, by a commit (see
+//! [`crate::storage::txn`]). A stripe is held by a thread, not by a command: taking one that the
+//! thread already holds succeeds at once.
 //!
-//! Owners that are [long](Owner::is_long) run scripts, for as long as these take.
-//! Neither IO threads nor they themselves wait for them: they are told who holds
-//! the stripe.
+//! [Long](Owner::is_long) owners run scripts, for as long as these take. Neither IO threads nor
+//! other long owners wait for them: they get the number of the owner that holds the stripe.
 //!
-//! Commands that only read *share* the stripes of their keys, each for itself and no
-//! longer than it runs. A thread that shares stripes does not wait while it does: if it
-//! cannot share all that the command needs, it releases everything and waits until it
-//! can, or, after some attempts in vain, takes them exclusively as above. No thread begins
-//! to share a stripe while its word says that another one waits for it. A thread that is
-//! woken sets that bit anew if it finds the stripe taken once more, so others may overtake
-//! it.
+//! Commands that only read *share* the stripes of their keys, each for itself and no longer than it
+//! runs. A thread that shares stripes does not wait meanwhile: if it cannot share all that the
+//! command needs, it releases everything and waits until it can, or, after some failed attempts,
+//! takes them exclusively as above. No thread begins to share a stripe while its word says that
+//! another thread waits for it. A thread that is woken sets that bit again if it finds the stripe
+//! taken once more, so others may overtake it.
 //!
 //! A stripe is one word; threads that wait for one sleep in a bucket that
 //! several stripes share.
@@ -43,7 +40,7 @@ impl Stripe {
     }
 }
 
-/// The holder of a stripe: a number that one thread has for itself, above 0.
+/// The holder of a stripe: a number above 0 that only one thread has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner(pub u32);
 
@@ -51,20 +48,20 @@ pub struct Owner(pub u32);
 pub(in crate::storage) const LONG: u32 = 1 << 30;
 
 impl Owner {
-    /// Whether it may hold stripes for long: who has other things to do does not
-    /// wait for it.
+    /// Whether it may hold stripes for long: threads that have other things to do do not wait for
+    /// it.
     pub fn is_long(self) -> bool {
         self.0 & LONG != 0
     }
 }
 
-/// Set in a stripe's word while somebody may be waiting for it.
+/// Set in a stripe's word while a thread may be waiting for it.
 const WAITED_FOR: u32 = 1 << 31;
 
 /// Set in a stripe's word while threads share it; the bits below say how many.
 const SHARED: u32 = 1 << 29;
 
-/// How many sleeping places there are; a power of two.
+/// The number of buckets for threads that sleep; a power of two.
 const BUCKETS: usize = 64;
 
 #[derive(Default)]
@@ -97,7 +94,7 @@ pub enum TryLock {
     Taken,
     /// The owner holds it already.
     Mine,
-    /// Somebody else holds it; for those who share it, an owner that nobody is.
+    /// Another owner holds it. If threads share it, the number is no real owner's.
     Busy(Owner),
 }
 
@@ -119,12 +116,12 @@ impl Locks {
         }
     }
 
-    /// Takes the stripe, waiting for it; for one that holds it for long only if
-    /// `patient`. The owner must not hold it yet.
+    /// Takes the stripe, and waits for it if needed; for an owner that holds it for long only if
+    /// `waits_for_long`. The owner must not hold it yet.
     ///
     /// # Errors
     /// The owner that holds it for long.
-    pub fn lock(&self, stripe: Stripe, owner: Owner, patient: bool) -> Result<(), Owner> {
+    pub fn lock(&self, stripe: Stripe, owner: Owner, waits_for_long: bool) -> Result<(), Owner> {
         let word = self.word(stripe);
         let free = |wanted| word.compare_exchange(0, wanted, Ordering::Acquire, Ordering::Relaxed);
         if free(owner.0).is_ok() {
@@ -132,11 +129,11 @@ impl Locks {
         }
         let bucket = self.bucket(stripe);
         let mut sleeping = bucket.mutex.lock();
-        // Others may sleep here too: the bit stays set, so that they are woken.
+        // Other threads may sleep here too: the bit stays set, so that they are woken.
         while let Err(held) = free(owner.0 | WAITED_FOR) {
             let holder = Owner(held & !WAITED_FOR);
             debug_assert_ne!(holder, owner, "locked twice");
-            if holder.is_long() && !patient {
+            if holder.is_long() && !waits_for_long {
                 return Err(holder);
             }
             if self.mark(stripe, held) {
@@ -152,7 +149,7 @@ impl Locks {
         word != 0 && word & SHARED == 0
     }
 
-    /// Lets a stripe go that the owner holds.
+    /// Releases a stripe that the owner holds.
     pub fn unlock(&self, stripe: Stripe, owner: Owner) {
         let word = self.word(stripe).swap(0, Ordering::Release);
         assert_eq!(word & !WAITED_FOR, owner.0, "not the holder");
@@ -178,9 +175,8 @@ impl Locks {
         }
     }
 
-    /// Waits until the stripe can be shared, or somebody holds it for long. Whoever
-    /// waits must not hold any. What was found may be over by the time that this
-    /// returns.
+    /// Waits until the stripe can be shared, or an owner holds it for long. The calling thread must
+    /// not hold any stripe. The state may have changed again by the time that this returns.
     pub fn wait_to_share(&self, stripe: Stripe) {
         let word = self.word(stripe);
         let bucket = self.bucket(stripe);
@@ -197,8 +193,8 @@ impl Locks {
         }
     }
 
-    /// Says that somebody waits for a stripe whose word is `seen`; not if it is
-    /// another by now.
+    /// Sets the bit that a thread waits for a stripe whose word is `seen`. Returns false if the
+    /// word has changed.
     fn mark(&self, stripe: Stripe, seen: u32) -> bool {
         let (word, relaxed) = (self.word(stripe), Ordering::Relaxed);
         word.compare_exchange(seen, seen | WAITED_FOR, relaxed, relaxed)
@@ -211,7 +207,7 @@ impl Locks {
         let mut seen = SHARED | 1;
         loop {
             let count = seen & !(SHARED | WAITED_FOR);
-            assert!(seen & SHARED != 0 && count > 0, "nobody shares it");
+            assert!(seen & SHARED != 0 && count > 0, "no thread shares it");
             let left = if count == 1 { 0 } else { seen - 1 };
             let (released, not) = (Ordering::Release, Ordering::Relaxed);
             match word.compare_exchange(seen, left, released, not) {
@@ -222,7 +218,7 @@ impl Locks {
         }
     }
 
-    /// Wakes who sleeps for a stripe whose last word was this.
+    /// Wakes the threads that sleep for a stripe whose last word was this.
     fn freed(&self, stripe: Stripe, word: u32) {
         if word & WAITED_FOR != 0 {
             let bucket = self.bucket(stripe);
@@ -262,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_share_a_stripe_and_let_in_who_waits() {
+    fn readers_share_a_stripe_and_let_a_waiting_writer_in() {
         let locks = std::sync::Arc::new(Locks::default());
         let stripe = Locks::stripe(7);
         let (a, b, writer) = (Owner(1), Owner(2), Owner(3));
@@ -288,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_under_a_lock_has_no_reader_beside_him() {
+    fn no_reader_shares_a_stripe_with_a_writer() {
         let locks = Locks::default();
         let stripe = Locks::stripe(7);
         let values = [AtomicU32::new(0), AtomicU32::new(0)];
@@ -321,8 +317,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "nobody shares it")]
-    fn nobody_ends_what_he_has_not_begun() {
+    #[should_panic(expected = "no thread shares it")]
+    fn a_stripe_that_is_not_shared_cannot_be_unshared() {
         let locks = Locks::default();
         locks.lock(Locks::stripe(7), Owner(1), true).unwrap();
         locks.unshare(Locks::stripe(7));
@@ -338,18 +334,18 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_one_that_holds_a_stripe_for_long_unless_he_wants_to() {
+    fn only_an_owner_that_wants_to_waits_for_a_long_holder() {
         let locks = std::sync::Arc::new(Locks::default());
         let stripe = Locks::stripe(7);
         let (script, io) = (Owner(1 | LONG), Owner(2));
         locks.lock(stripe, script, true).unwrap();
         assert_eq!(locks.lock(stripe, io, false), Err(script));
-        let patient = {
+        let waiting = {
             let locks = locks.clone();
             std::thread::spawn(move || locks.lock(stripe, Owner(3), true))
         };
         locks.unlock(stripe, script);
-        assert_eq!(patient.join().unwrap(), Ok(()));
+        assert_eq!(waiting.join().unwrap(), Ok(()));
         assert_eq!(locks.try_lock(stripe, io), TryLock::Busy(Owner(3)));
     }
 }

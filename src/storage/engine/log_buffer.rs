@@ -1,31 +1,32 @@
-//! What the commands of one pending batch put into the binlog.
+//! The effects of the commands of one pending batch, as they go into the binlog.
 
-use crate::encoding::binlog::HEADER_LEN;
+use crate::base::time::UnixMs;
 use crate::encoding::binlog::Row;
+use crate::encoding::binlog::{HEADER_LEN, Position};
 use crate::resp::encode;
 use crate::storage::DbIndex;
 use crate::storage::engine::history::Following;
 use crate::storage::engine::upstream::Stream;
 
-/// What a row has beside its key and value in a write batch, at the most: a tag, and the
+/// The most bytes that a row takes in a write batch besides its key and value: a tag, and the
 /// varints of its column family and of two lengths.
 pub(in crate::storage) const BATCH_FRAME: usize = 1 + 3 * 5;
 
-/// Buffers of more bytes are freed once what they hold is written.
+/// Larger buffers are freed once their contents are written.
 const KEEP_BYTES: usize = 1 << 20;
 
 /// The effects of the commands of one pending batch, as RESP commands.
 #[derive(Debug, Default)]
 pub struct LogBuffer {
-    /// The value of a row of the binlog: room for its head, then the commands.
-    /// Nothing until there is a command.
+    /// The value of a binlog row: space for its header, then the commands. Empty until there is a
+    /// command.
     row: Vec<u8>,
     pub(super) entries: u32,
     /// The DB that the last SELECT in `row` chose.
     db: Option<DbIndex>,
-    /// The link to a master logs what it receives instead, and nothing else.
+    /// Set for the link to a Kedis master, which logs received rows instead of commands.
     pub(super) received: Option<Received>,
-    /// The link to a Redis master: how far that is applied.
+    /// Set for the link to a Redis master: how far its stream is applied.
     pub(in crate::storage) stream: Option<Stream>,
 }
 
@@ -33,12 +34,12 @@ pub struct LogBuffer {
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) following: Following,
-    /// Position of each row, and where its value ends in `values`.
-    pub(super) rows: Vec<(u64, usize)>,
+    /// The position of each row, and the end of its value in `values`.
+    pub(super) rows: Vec<(Position, usize)>,
     pub(super) values: Vec<u8>,
 }
 
-/// Where [`LogBuffer::rollback`] goes back to.
+/// The state to which [`LogBuffer::rollback`] returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogSavepoint {
     row_len: usize,
@@ -47,12 +48,12 @@ pub struct LogSavepoint {
 }
 
 impl LogBuffer {
-    /// Bytes logged so far, heads of rows included.
+    /// Bytes logged so far, headers of rows included.
     pub fn len(&self) -> usize {
         self.row.len() + self.received.as_ref().map_or(0, |r| r.values.len())
     }
 
-    /// About what it takes in a write batch.
+    /// About how many bytes it takes in a write batch.
     pub(in crate::storage) fn batch_bytes(&self) -> usize {
         let rows = self.received.as_ref().map_or(1, |r| r.rows.len());
         self.len() + rows * (BATCH_FRAME + size_of::<u64>())
@@ -79,21 +80,22 @@ impl LogBuffer {
         });
     }
 
-    /// From now on commands are logged, with how far the stream is that they come from.
+    /// From now on commands are logged, together with the position reached in the stream that they
+    /// come from.
     pub(in crate::storage) fn receive_stream(&mut self, stream: Stream) {
         self.received = None;
         self.stream = Some(stream);
     }
 
     /// Logs a received row.
-    pub(in crate::storage) fn push_received(&mut self, at: u64, row: &[u8]) {
+    pub(in crate::storage) fn push_received(&mut self, at: Position, row: &[u8]) {
         if let Some(received) = &mut self.received {
             received.values.extend_from_slice(row);
             received.rows.push((at, received.values.len()));
         }
     }
 
-    /// Whether it is a link's.
+    /// Whether it belongs to the link to a master.
     pub(in crate::storage) fn is_received(&self) -> bool {
         self.received.is_some() || self.stream.is_some()
     }
@@ -125,7 +127,10 @@ impl LogBuffer {
     }
 
     pub(in crate::storage) fn rollback(&mut self, to: LogSavepoint) {
-        debug_assert!(to.row_len <= self.row.len(), "of an earlier row");
+        debug_assert!(
+            to.row_len <= self.row.len(),
+            "a savepoint of an earlier row"
+        );
         self.row.truncate(to.row_len);
         self.entries = to.entries;
         self.db = to.db;
@@ -146,8 +151,8 @@ impl LogBuffer {
         encode::command(&mut self.row, &[b"EXEC"]);
     }
 
-    /// Completes the row, and lends its value.
-    pub(super) fn complete(&mut self, first_entry: u64, unix_ms: u64) -> &[u8] {
+    /// Completes the row, and returns its value.
+    pub(super) fn complete(&mut self, first_entry: u64, unix_ms: UnixMs) -> &[u8] {
         debug_assert!(self.row.len() > HEADER_LEN, "no commands");
         if let Some((head, bytes)) = self.row.split_at_mut_checked(HEADER_LEN) {
             let row = Row {
@@ -166,8 +171,8 @@ impl LogBuffer {
         self.row.len().saturating_sub(HEADER_LEN) as u64
     }
 
-    /// The batch of the commit holds the rows: long ones are not kept here as well.
-    pub(in crate::storage) fn cut(&mut self) {
+    /// Frees long rows: the batch of the commit has a copy of them.
+    pub(in crate::storage) fn free_long_rows(&mut self) {
         for bytes in [
             Some(&mut self.row),
             self.received.as_mut().map(|r| &mut r.values),
@@ -224,8 +229,11 @@ mod tests {
             log.rollback(one);
             log.append(DbIndex(3), &["DEL", "six"]);
             log.wrap(start);
-            let row = Row::decode(log.complete(7 + n, 99)).unwrap();
-            assert_eq!((row.first_entry, row.entries, row.unix_ms), (7 + n, 2, 99));
+            let row = Row::decode(log.complete(7 + n, UnixMs(99))).unwrap();
+            assert_eq!(
+                (row.first_entry, row.entries, row.unix_ms),
+                (7 + n, 2, UnixMs(99))
+            );
             let select = "*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n";
             let (one, six) = (
                 "*2\r\n$3\r\nDEL\r\n$3\r\none\r\n",

@@ -1,10 +1,10 @@
-//! From where on an index has rows, so that passes over it begin there.
+//! Lower bounds of an index's rows, so that passes over the index begin there.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A lower bound of the rows that wait in an index, kept right although rows
-/// are written while a pass reads: a writer announces a row after it is
-/// committed; a pass raises the mark only as far as no announcement came in.
+/// A lower bound of the rows of an index. It stays correct although rows are written while a pass
+/// reads: a writer announces a row after it is committed; a pass raises the mark only if no
+/// announcement came in meanwhile.
 #[derive(Debug, Default)]
 pub(in crate::storage) struct LowMark {
     low: AtomicU64,
@@ -35,10 +35,9 @@ impl LowMark {
         }
     }
 
-    /// The pass that began with `seen` left nothing before `low`. An announcement
-    /// since then may be of a row that it did not see, also of one below the old
-    /// mark: either it is counted by now, and the old mark comes back, or it
-    /// lowers the new mark itself.
+    /// Ends the pass that began with `seen` and left no row before `low`. An announcement since
+    /// then may be of a row that the pass did not see, even of one below the old mark. Either it is
+    /// counted by now, and the old mark is restored, or it lowers the new mark itself.
     pub(in crate::storage) fn end(&self, seen: LowMarkSeen, low: u64) {
         let before = self.low.swap(low, Ordering::SeqCst);
         let announced = self.announcements.load(Ordering::SeqCst) != seen.announcements;
@@ -63,8 +62,8 @@ mod tests {
         assert_eq!(mark_at(7).begin().low, 7);
     }
 
-    /// An old collection that died while newer ones were reclaimed was once
-    /// forgotten: its announcement lay below the mark that the pass restored.
+    /// An old collection that died while newer ones were reclaimed was never reclaimed: its
+    /// announcement lay below the mark that the pass restored.
     #[test]
     fn an_announcement_during_a_pass_is_never_forgotten() {
         for announced in [3, 7, 9, 20] {

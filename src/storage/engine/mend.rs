@@ -1,10 +1,10 @@
-//! A database that has lost a part of its log or of its files: what its rows say of each
-//! other is made true again.
+//! Mending of a database that has lost a part of its log or of its files: makes its rows agree with
+//! each other again.
 //!
-//! Column families are written out at different times, so one may be ahead of another
-//! then. The counts of keys are counted anew, ids of collections that stand in some row are
-//! not given away again, every key with an expiry gets its row in the index; the binlog is
-//! emptied and a new history begins, so that replicas copy everything anew.
+//! Column families are flushed at different times, so after a loss one may be ahead of another. The
+//! keys are counted again, ids of collections that stand in some row are not used again, and every
+//! key with an expiry gets its row in the index. The binlog is emptied and a new history begins, so
+//! that replicas copy everything anew.
 
 use super::{ColumnFamily, Db, Keyspace, hex, random_bytes};
 use crate::encoding::reader::Reader;
@@ -14,10 +14,10 @@ use crate::storage::Result;
 use rocksdb::{ReadOptions, WriteBatch};
 use std::sync::Arc;
 
-/// Rows of the index of expiries that are written at a time.
+/// The number of rows of the TTL index that are written at a time.
 const BATCH_ROWS: usize = 10_000;
 
-/// Begins a new history, with nothing logged before. No one else uses the database.
+/// Begins a new history with an empty binlog. No other thread may use the database.
 pub(super) fn begin_anew(
     db: &Db,
     system_cf: &ColumnFamily,
@@ -32,14 +32,14 @@ pub(super) fn begin_anew(
     Ok(db.flush_wal(true)?)
 }
 
-/// Makes the state row and the counts those of the rows.
+/// Sets the state row and the counts from the rows.
 pub(super) fn recount(
     db: &Db,
     system_cf: &ColumnFamily,
     keyspaces: &[Option<Arc<Keyspace>>],
     state: &mut State,
 ) -> Result<()> {
-    log::warn!("the database has lost something: its keys are counted anew");
+    log::warn!("a part of the database is lost: its keys are counted again");
     let mut batch = WriteBatch::default();
     for (index, keyspace) in keyspaces.iter().enumerate() {
         let Some(keyspace) = keyspace else { continue };
@@ -47,7 +47,7 @@ pub(super) fn recount(
         let before = keyspace.counts();
         if counts != before && before != Counts::default() {
             log::warn!(
-                "DB {index} has {} keys, {} with an expiry; before, {} and {} were stated",
+                "DB {index} has {} keys, {} with an expiry; the stored counts were {} and {}",
                 counts.keys,
                 counts.expires,
                 before.keys,
@@ -68,8 +68,8 @@ pub(super) fn recount(
     Ok(db.flush_wal(true)?)
 }
 
-/// Counts the keys of a DB and adds what its index of expiries lacks; returns the highest
-/// id of a collection, too.
+/// Counts the keys of a DB and adds missing rows of its TTL index. Also returns the highest id of a
+/// collection.
 fn count(db: &Db, keyspace: &Keyspace) -> Result<(Counts, u64)> {
     let (mut counts, mut last_id) = (Counts::default(), 0);
     let mut index = WriteBatch::default();
@@ -86,7 +86,7 @@ fn count(db: &Db, keyspace: &Keyspace) -> Result<(Counts, u64)> {
                 if found.meta.rows {
                     last_id = last_id.max(found.id()?.0);
                 }
-                if found.meta.expire_ms != 0 {
+                if found.meta.expire_ms.is_some() {
                     counts.expires += 1;
                     let user_key = keys::user_key_of_meta(key)?;
                     let row = keys::ttl(found.meta.expire_ms, user_key);

@@ -1,8 +1,8 @@
-//! Opening a database: is it one of ours, of a format that is known, and whole?
+//! Opening a database: checks that it is one of Kedis', of a known format, and complete.
 
 use super::families::is_family;
 use super::{BINLOG, ColumnFamily, DEFAULT, Db, Keyspace, handle, hex, random_bytes, whole};
-use crate::encoding::binlog::FIRST_POSITION;
+use crate::encoding::binlog::Position;
 use crate::encoding::system::{self, Counts, KeyspaceId, State};
 use crate::encoding::{Corrupt, FORMAT_VERSION};
 use crate::storage::engine::options::{RocksOptions, StorageConfig};
@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opens the database from a thread of less priority: RocksDB's own threads, made
-/// now, inherit that.
+/// Opens the database on a thread of lower priority. RocksDB's own threads, which are created then,
+/// inherit it.
 pub(super) fn open_in_background(
     config: &StorageConfig,
     options: &RocksOptions,
@@ -31,13 +31,13 @@ pub(super) fn open_in_background(
     })
 }
 
-/// Opens the database with all column families it has; returns their names.
+/// Opens the database with all column families that it has. Returns their names.
 fn open_db(
     config: &StorageConfig,
     options: &RocksOptions,
 ) -> Result<(Db, Vec<String>, marks::Keeper)> {
     let dir = config.dir.as_path();
-    let found = whole::look(config)?;
+    let found = whole::inspect(config)?;
     found.cut_manifest(dir)?;
     let existing = match found.is_new {
         false => Db::list_cf(&options.db, dir).map_err(|error| whole::unreadable(dir, error))?,
@@ -64,20 +64,19 @@ fn open_db(
         true => StorageError::Format(format!("another server uses {}", dir.display())),
         false => whole::unreadable(dir, error),
     })?;
-    tell_of_losses(dir);
+    log_losses(dir);
     marks.forget_missing()?;
     Ok((db, names, marks))
 }
 
-/// What RocksDB cannot read of the log ahead, because the disk has changed or never got
-/// it, it leaves out with all that follows. It says so only in a log of its own, which
-/// begins anew with each start.
-fn tell_of_losses(dir: &Path) {
+/// RocksDB skips what it cannot read of the log, and all that follows, if the disk has changed it
+/// or never got it. It reports that only in its info log, which begins anew with each start.
+fn log_losses(dir: &Path) {
     let own_log = std::fs::read_to_string(dir.join("LOG")).unwrap_or_default();
     let losses = own_log.lines().filter(|line| line.contains(": dropping "));
     for line in losses {
         let what = line.rsplit_once("] ").map_or(line, |(_, what)| what);
-        log::warn!("the write-ahead log was not read to its end, what followed is lost: {what}");
+        log::warn!("the write-ahead log could not be read to its end, the rest is lost: {what}");
     }
 }
 
@@ -87,8 +86,7 @@ fn not_ours(reason: &str) -> StorageError {
     ))
 }
 
-/// Looks at a database before it is opened, which would change it: these are the column
-/// families that it has.
+/// Checks the column families of a database before it is opened, since opening would change it.
 fn check_families(existing: &[String], options: &RocksOptions, dir: &Path) -> Result<()> {
     if let Some(name) = existing.iter().find(|name| !is_family(name)) {
         return Err(not_ours(&format!("column family {name}")));
@@ -98,8 +96,8 @@ fn check_families(existing: &[String], options: &RocksOptions, dir: &Path) -> Re
     if !existing.is_empty() && !has_binlog && !may_lack_it {
         return Err(not_ours(&format!("it has no column family {BINLOG}")));
     }
-    // A start that was broken off may have left no more than an empty one. A database of
-    // some other program may look the same.
+    // An interrupted first start may have left no more than an empty `default`. A database of
+    // another program can have the same column family, but it has rows.
     if existing == [DEFAULT] {
         let db = Db::open_for_read_only(&options.db, dir, false)
             .map_err(|error| whole::unreadable(dir, error))?;
@@ -110,7 +108,7 @@ fn check_families(existing: &[String], options: &RocksOptions, dir: &Path) -> Re
     Ok(())
 }
 
-/// Every database has its format version from its first start on.
+/// Checks the format version, which every database has from its first start on.
 pub(super) fn check_format(db: &Db, system_cf: &ColumnFamily, names: &[String]) -> Result<()> {
     let Some(stored) = db.get_cf(system_cf, system::FORMAT)? else {
         let is_new = names
@@ -144,9 +142,9 @@ fn put_format(db: &Db, system_cf: &ColumnFamily, mut batch: WriteBatch) -> Resul
     Ok(db.flush_wal(true)?)
 }
 
-/// In version 1 the state row has the counts of all keyspaces.
+/// Converts version 1, in which the state row holds the counts of all keyspaces.
 fn move_counts(db: &Db, system_cf: &ColumnFamily) -> Result<()> {
-    log::info!("the database has format version 1: from now on it has {FORMAT_VERSION}");
+    log::info!("the database is converted from format version 1 to {FORMAT_VERSION}");
     let mut batch = WriteBatch::default();
     if let Some(row) = db.get_cf(system_cf, system::STATE)? {
         let mut state = State::decode(&row)?;
@@ -164,9 +162,9 @@ fn move_counts(db: &Db, system_cf: &ColumnFamily) -> Result<()> {
     put_format(db, system_cf, batch)
 }
 
-/// I3: with the binlog off, commits are in no log. So whoever turns it off or on
-/// again begins a new history: under a new id, and with nothing logged before.
-pub(super) fn mind_the_gap(
+/// I3: while the binlog is off, commits are not logged. So a start that turns it off or on begins a
+/// new history: under a new id, and with an empty binlog.
+pub(super) fn renew_history_if_toggled(
     db: &Db,
     system_cf: &ColumnFamily,
     binlog_cf: &ColumnFamily,
@@ -202,8 +200,8 @@ pub(super) fn system_row_or_insert<V: AsRef<[u8]>>(
     Ok(row)
 }
 
-/// The counts of all keyspaces: those in the state row, and those among the server's own
-/// rows, over which `rows` goes.
+/// The counts of all keyspaces: those in the state row, and those in the system rows that `rows`
+/// iterates over.
 pub(in crate::storage) fn read_counts(
     state: &State,
     mut rows: DBRawIteratorWithThreadMode<'_, Db>,
@@ -220,21 +218,20 @@ pub(in crate::storage) fn read_counts(
     Ok(counts)
 }
 
-/// Where a database is: as its last batch left it, or as one begins.
+/// The state after the last commit, or that of an empty database.
 pub(super) fn state(db: &Db, system_cf: &ColumnFamily) -> Result<State> {
     match db.get_pinned_cf(system_cf, system::STATE)? {
         Some(row) => Ok(State::decode(&row)?),
         None => Ok(State {
             next_id: 1,
-            binlog_position: FIRST_POSITION,
+            binlog_position: Position::FIRST,
             ..State::default()
         }),
     }
 }
 
-/// Reads the DB map and drops what no DB has: column families, left by a crash between
-/// their creation and their use or by DBs that are not to be any more, and counts of
-/// those that are gone.
+/// Reads the DB map, and drops what belongs to no DB: column families that a crash has left between
+/// their creation and their use, those of DBs beyond `databases`, and the counts of dropped ones.
 pub(super) fn load_keyspaces(
     db: &Db,
     system_cf: &ColumnFamily,
@@ -275,7 +272,7 @@ pub(super) fn load_keyspaces(
                     databases,
                 });
             }
-            // There were more DBs once; this one is empty.
+            // `databases` was larger once; this DB is empty.
             None => {
                 batch.delete_cf(system_cf, key);
                 rows.next();
@@ -292,7 +289,7 @@ pub(super) fn load_keyspaces(
             batch.delete_cf(system_cf, row);
         }
     }
-    // Before their families: a row of a DB without one is a damaged database.
+    // Before the families are dropped: a row of a DB without a family means damage.
     if !batch.is_empty() {
         db.write(batch)?;
         db.flush_wal(true)?;

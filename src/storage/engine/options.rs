@@ -1,11 +1,9 @@
-//! How RocksDB is set up: one memory budget over block cache and memtables,
-//! Bloom filters with a prefix extractor over `tag ‖ id`, LZ4 above and ZSTD in
-//! the last level.
+//! The options of RocksDB: one memory budget for block cache and memtables, Bloom filters with a
+//! prefix extractor over `tag ‖ id`, LZ4 in the upper levels and ZSTD in the last one.
 //!
-//! A commit is in the WAL, and the operating system has it, before it is in the memtable:
-//! what the WAL does not take nobody reads, and nothing has to be taken back. RocksDB
-//! could keep the WAL in a buffer until somebody flushes it, but it knows no way back when
-//! that flush fails.
+//! A commit is in the WAL, and in the hands of the operating system, before it is in the memtable:
+//! a commit that the WAL does not take is never read, and nothing has to be undone. RocksDB can
+//! also buffer the WAL until an explicit flush, but cannot undo commits if that flush fails.
 
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use crate::storage::engine::disk::Disk;
@@ -18,10 +16,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The table cache's shards are eight.
+/// The binary logarithm of the number of shards of the table cache: eight.
 const TABLE_CACHE_SHARD_BITS: i32 = 3;
 
-/// What the storage needs to know of the configuration. Sizes in bytes.
+/// The part of the configuration that the storage needs. Sizes in bytes.
 #[derive(Debug, Clone)]
 pub struct StorageConfig {
     /// The directory of the database.
@@ -30,26 +28,26 @@ pub struct StorageConfig {
     pub databases: u16,
     /// Memory for block cache and memtables together.
     pub memory_budget: u64,
-    /// Share of it for the row cache, in percent.
+    /// Share of the memory budget for the row cache, in percent.
     pub hot_rows_percent: u32,
     /// Share of the rest that memtables may not take, in percent.
     pub block_cache_percent: u32,
-    /// The WAL is bounded so that a start replays at most this much.
+    /// Bound of the WAL, which a start has to replay.
     pub max_total_wal_size: u64,
     /// Files are synced in steps of this size while they are written.
     pub bytes_per_sync: u64,
-    /// Whether RocksDB counts what it does.
+    /// Whether RocksDB keeps statistics.
     pub statistics: bool,
-    /// Size of one memtable, if so much is to be had. What is written again before it is
-    /// full goes to a file once, and compactions have the less to do the larger these
-    /// are: see [`memtable`].
+    /// Size of one memtable, if the budget allows. Rows that are overwritten before it is full are
+    /// written to a file once. The larger memtables are, the less compactions have to do: see
+    /// [`memtable`].
     pub write_buffer_size: u64,
     /// Memtables per column family.
     pub max_write_buffer_number: u32,
     /// Size of a table file of the first level.
     pub target_file_size: u64,
-    /// Rows whose value is at least this long leave it in a file of its own kind, which
-    /// compactions do not write anew each time; 0 for none.
+    /// Values of at least this many bytes are written to blob files, which compactions do not
+    /// rewrite each time; 0 for none.
     pub min_blob_size: u64,
     /// Size of an uncompressed block.
     pub block_size: u64,
@@ -57,16 +55,16 @@ pub struct StorageConfig {
     pub bloom_bits: f64,
     /// Threads for flushes and compactions.
     pub max_background_jobs: u32,
-    /// Their niceness, 0 to 19. Where all processors are busy, they get a share
-    /// that keeps up with writes but does not hold up replies; with 19 they fall
-    /// so far behind that writes stall.
+    /// Their niceness, 0 to 19. While all processors are busy, the default gives them a share that
+    /// keeps up with writes and does not delay replies; with 19 they fall so far behind that writes
+    /// stall.
     pub background_nice: u32,
-    /// Write rate of flushes and compactions per second; 0 for no limit.
+    /// Bytes per second that flushes and compactions may write; 0 for no limit.
     pub rate_limit: u64,
-    /// Open table files; −1 for all.
+    /// Table files that are kept open; −1 for all.
     pub max_open_files: i32,
-    /// DBs that may be made until the next start, each of which keeps one file
-    /// descriptor; those of a full sync besides those they replace.
+    /// DBs that may be created until the next start, each of which keeps one file descriptor. A
+    /// full sync's DBs count in addition to those that they replace.
     pub max_new_families: u32,
     /// Compression of the upper levels.
     pub compression: Compression,
@@ -83,9 +81,9 @@ pub struct StorageConfig {
     /// New collections of at least this many bytes are written before the commit
     /// that makes them reachable.
     pub ahead_bytes: usize,
-    /// Open the database also if that loses a part of the log that was acknowledged.
+    /// Open the database even if a part of the acknowledged log is lost thereby.
     pub accept_data_loss: bool,
-    /// Disk space that deletions live on when there is no other; 0 for none.
+    /// Disk space for deletions when the disk is full; 0 for none.
     pub disk_reserve: u64,
 }
 
@@ -131,23 +129,23 @@ impl StorageConfig {
         budget / 100 * u64::from(self.hot_rows_percent.min(90))
     }
 
-    /// How much of a memory budget is for ranks, in bytes: two thousand rows of
-    /// a large sorted set take about one KiB.
+    /// How much of a memory budget is for rank indexes, in bytes: two thousand rows of a large
+    /// sorted set take about one KiB.
     pub fn rank_index_bytes(&self, budget: u64) -> u64 {
         budget / 128
     }
 
-    /// What is left of it for the block cache and the memtables, in bytes.
+    /// What is left of a memory budget for the block cache and the memtables, in bytes.
     pub fn cache_bytes(&self, budget: u64) -> u64 {
         budget - self.row_cache_bytes(budget) - self.rank_index_bytes(budget)
     }
 
-    /// How much of that is for memtables, in bytes.
+    /// How much of [`StorageConfig::cache_bytes`] is for memtables, in bytes.
     pub fn memtable_bytes(&self, budget: u64) -> u64 {
         self.cache_bytes(budget) / 100 * u64::from(100 - self.block_cache_percent.min(95))
     }
 
-    /// Size of one memtable, in bytes: while one is written out, another has room.
+    /// Size of one memtable, in bytes: two fit, one of which is being written out.
     pub fn memtable_size(&self, budget: u64) -> u64 {
         self.write_buffer_size.min(self.memtable_bytes(budget) / 2)
     }
@@ -183,19 +181,19 @@ pub struct RocksOptions {
     /// The memory of all memtables.
     pub memtables: WriteBufferManager,
     config: StorageConfig,
-    /// The start has no room to write tables: all of the WAL is to stay in memtables.
+    /// The disk had no space for tables at the start: the whole WAL must stay in memtables.
     little_room: AtomicBool,
 }
 
-/// Size of a memtable of the server's own rows, in bytes.
+/// Size of a memtable of the system rows, in bytes.
 const OWN_MEMTABLE: usize = 4 << 20;
 /// Size of a memtable of the binlog, in bytes.
 const BINLOG_MEMTABLE: usize = 32 << 20;
-/// The WAL takes this part of the whole disk at the most, but for so many bytes: it goes
-/// only when the last of the memtables is written that it is for.
+/// The WAL takes at most the size of the whole disk divided by this, or [`SMALLEST_WAL`] bytes if
+/// that is more: a file of it is deleted only when the last memtable with its rows is written.
 const WAL_PART: u64 = 16;
 const SMALLEST_WAL: u64 = 4 << 20;
-/// A start that writes no tables takes less, in bytes.
+/// A start that writes no tables needs less disk space than this, in bytes.
 pub(in crate::storage) const SMALL_START: u64 = 16 << 20;
 
 impl RocksOptions {
@@ -209,7 +207,7 @@ impl RocksOptions {
     ) -> Result<Self, rocksdb::Error> {
         let budget = config.memory_budget;
         let cache = Cache::new_hyper_clock_cache(config.cache_bytes(budget) as usize, 0);
-        // It has memtables written out, but does not let writers wait for that.
+        // The manager triggers flushes, but does not stall writers.
         let manager = WriteBufferManager::new_write_buffer_manager_with_cache(
             config.memtable_bytes(budget) as usize,
             false,
@@ -224,8 +222,8 @@ impl RocksOptions {
         db.set_max_total_wal_size(config.max_total_wal_size.min(of_disk));
         db.set_max_background_jobs(config.max_background_jobs.max(2) as i32);
         db.set_max_open_files(config.max_open_files);
-        // Each shard of the table cache holds one file more than its part at the most, and
-        // RocksDB leaves ten of the bound for others: with so few, it is one.
+        // Each shard of the table cache may exceed its part by one file, and RocksDB reserves ten
+        // files of the limit for others: with eight shards the excess stays below that.
         db.set_table_cache_num_shard_bits(TABLE_CACHE_SHARD_BITS);
         db.set_bytes_per_sync(config.bytes_per_sync);
         db.set_wal_bytes_per_sync(config.bytes_per_sync);
@@ -242,18 +240,18 @@ impl RocksOptions {
         if config.rate_limit > 0 {
             db.set_ratelimiter(config.rate_limit as i64, 100_000, 10);
         }
-        // What counts is in the WAL, or was flushed by whoever wrote it around the WAL.
-        // And the server itself sees to errors that go away, see `Engine::heal`.
+        // Everything that counts is in the WAL, or was flushed by the code that bypassed it.
+        // RocksDB does not resume by itself after errors: `Engine::heal` does.
         let rot = rot::option();
         let mut more = format!("avoid_flush_during_shutdown=true;max_bgerror_resume_count=0;{rot}");
         let found = disk.figures();
         let little_room = disk.is_low() || found.free < 2 * found.log + SMALL_START;
         if little_room {
-            // The WAL that is replayed stays.
+            // The replayed WAL is kept.
             more += ";avoid_flush_during_recovery=true";
         }
         let mut db = db.get_options_from_string(more)?;
-        // After that: options made of a string do not keep it.
+        // After `get_options_from_string`, which does not keep it.
         db.set_env(&disk.env());
         Ok(RocksOptions {
             db,
@@ -273,32 +271,32 @@ impl RocksOptions {
         self.set_memtable(&mut options, self.config.memtable_size(budget) as usize);
         self.add_blobs(&mut options);
         options.set_prefix_extractor(SliceTransform::create_fixed_prefix(ELEMENT_PREFIX_LEN));
-        // Walks and samples pass the tombstones of deleted rows one by one: a table
-        // file with a stretch where every other row is such a tombstone is compacted soon.
+        // Scans and random samples have to skip the tombstones of deleted rows: a table file with a
+        // window where every other row is a tombstone is compacted soon.
         options.add_compact_on_deletion_collector_factory(256, 128, 0.5);
         options.get_options_from_string(memtable::option())
     }
 
-    /// Long values in blob files, if they are wanted. Compactions move what is still used
-    /// out of the older half of these files, and out of those of which half is not: no
-    /// more space is taken then, with a quarter instead up to twice as much.
+    /// Puts long values into blob files, if configured. Garbage collection rewrites the older half
+    /// of these files, and those of which half is garbage: then no more space is taken than
+    /// without, while an age cutoff of a quarter takes up to twice as much.
     ///
-    /// SETs of 10 KB in 100 MB take 0.6 of the processor time that they take without, of
-    /// 100 KB in 1 GB 0.7. But there is a price that grows with the data: a compaction
-    /// that meets all keys copies half of the values. So it is for whoever asks for it.
+    /// SETs of 10 KB into 100 MB take 0.6 of the processor time that they take without blob files,
+    /// SETs of 100 KB into 1 GB 0.7. The price grows with the data: a compaction of all keys copies
+    /// half of the values. So blob files are off by default.
     fn add_blobs(&self, options: &mut Options) {
         options.set_enable_blob_files(self.config.min_blob_size > 0);
         options.set_min_blob_size(self.config.min_blob_size);
         options.set_blob_file_size(self.config.target_file_size);
         options.set_blob_compression_type(self.config.compression.into());
         options.set_blob_cache(&self.cache);
-        // Also where there are such files from before.
+        // Also if blob files are off now: older ones may exist.
         options.set_enable_blob_gc(true);
         options.set_blob_gc_age_cutoff(0.5);
         options.set_blob_gc_force_threshold(0.5);
     }
 
-    /// Options of `default`: a handful of rows, one of them rewritten by every commit.
+    /// Options of `default`: a few rows, one of which every commit rewrites.
     pub fn system_rows(&self) -> Options {
         let mut options = self.column_family();
         self.set_memtable(&mut options, OWN_MEMTABLE);
@@ -310,14 +308,14 @@ impl RocksOptions {
         let mut options = self.column_family();
         options.set_compression_type(self.config.compression.into());
         options.set_bottommost_compression_type(self.config.compression.into());
-        // Files follow on each other, so they are moved down, not merged; in level 0
-        // they could not be dropped.
+        // Files do not overlap, so compactions move them down instead of merging; in level 0 they
+        // could not be dropped.
         options.set_level_zero_file_num_compaction_trigger(1);
         self.set_memtable(&mut options, BINLOG_MEMTABLE);
         options
     }
 
-    /// A full memtable is written out, also while the WAL is replayed.
+    /// Sets the size of a memtable, which is flushed when it is full, also during WAL replay.
     fn set_memtable(&self, options: &mut Options, bytes: usize) {
         let most = 2 * self.config.max_total_wal_size as usize;
         options.set_write_buffer_size(match self.little_room.load(Ordering::Relaxed) {
@@ -326,8 +324,8 @@ impl RocksOptions {
         });
     }
 
-    /// There is room again: the sizes of memtables, in bytes, that column families of the
-    /// server's own rows, of the binlog and of DBs are to have now, if they have others.
+    /// Ends the time of little space. Returns the sizes of memtables, in bytes, for the system
+    /// rows, the binlog and DBs, or `None` if they have these already.
     pub(in crate::storage) fn end_little_room(&self, budget: u64) -> Option<[usize; 3]> {
         let had_little = self.little_room.swap(false, Ordering::Relaxed);
         let of_dbs = self.config.memtable_size(budget) as usize;
@@ -349,18 +347,18 @@ impl RocksOptions {
         table.set_optimize_filters_for_memory(true);
         let mut options = Options::default();
         options.set_block_based_table_factory(&table);
-        // Little for a DB with few rows.
+        // Small, for DBs with few rows.
         options.set_arena_block_size(256 << 10);
         options.set_max_write_buffer_number(config.max_write_buffer_number as i32);
-        // As much as the next level may hold: merging less into it writes more.
+        // About the size of the next level: merging less into it costs more write amplification.
         options.set_level_zero_file_num_compaction_trigger(8);
         options.set_target_file_size_base(config.target_file_size);
         options.set_max_bytes_for_level_base(config.target_file_size * 4);
         options.set_level_compaction_dynamic_level_bytes(true);
         options.set_compression_type(config.compression.into());
         options.set_bottommost_compression_type(config.bottommost_compression.into());
-        // On blocks of this size the default level saves less than a percent more, and
-        // takes a quarter longer (measured on descriptions of packages).
+        // With blocks of this size the default level saves less than one percent more, and takes a
+        // quarter longer (measured with descriptions of packages).
         let (window_bits, level, strategy, dictionary_bytes) = (-14, 1, 0, 0);
         options.set_bottommost_compression_options(
             window_bits,

@@ -1,5 +1,4 @@
-// Memory that the block cache makes room for, though nothing of it stands there. See
-// reserve.rs.
+// Memory that is charged to the block cache without entries in it. See reserve.rs.
 
 #include <cstddef>
 #include <memory>
@@ -17,7 +16,7 @@ using Reservation = CacheReservationManagerImpl<CacheEntryRole::kMisc>;
 }  // namespace
 
 // A reservation in the block cache of these options, or null if they have none. RocksDB's C
-// interface keeps the options in the first and only member of what it gives out.
+// interface keeps the options in the first and only member of the struct that it hands out.
 extern "C" void* kedis_reservation_new(const rocksdb::Options* options) noexcept {
   const auto* table = options->table_factory->GetOptions<rocksdb::BlockBasedTableOptions>();
   if (table == nullptr || table->block_cache == nullptr) return nullptr;
@@ -27,7 +26,7 @@ extern "C" void* kedis_reservation_new(const rocksdb::Options* options) noexcept
 // Sets how many bytes are reserved. One thread at a time.
 extern "C" void kedis_reservation_set(std::shared_ptr<Reservation>* reservation,
                                       size_t bytes) noexcept {
-  // It fails where the cache's limit is strict, which ours is not.
+  // It fails only if the cache has a strict capacity limit; ours has not.
   (*reservation)->UpdateCacheReservation(bytes).PermitUncheckedError();
 }
 

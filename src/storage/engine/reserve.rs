@@ -1,10 +1,9 @@
-//! Memory that the block cache makes room for, though nothing of it stands there.
+//! Memory that is charged to the block cache without entries in it.
 //!
-//! The cache may take what nothing else needs. When clients need memory at once, looking
-//! now and then how large the process is comes too late. So what they take is reserved
-//! in the cache, as RocksDB does for memtables: entries without content, which push out
-//! blocks before the memory is used. RocksDB's C interface does not offer that; `reserve.cc`
-//! calls its classes.
+//! The cache may take all memory that nothing else needs. When clients suddenly need memory, a
+//! periodic check of the process's size comes too late. So their memory is reserved in the cache,
+//! as RocksDB does for memtables: dummy entries evict blocks before the memory is used. RocksDB's C
+//! interface does not offer that; `reserve.cc` calls its classes.
 
 use parking_lot::Mutex;
 use rocksdb::{AsRawPtr, Options};
@@ -12,7 +11,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The cache is told of changes of at least so many bytes.
+/// The reservation is updated when it changes by at least so many bytes.
 const STEP_BYTES: usize = 1 << 20;
 
 #[allow(unsafe_code)]
@@ -22,22 +21,22 @@ unsafe extern "C" {
     fn kedis_reservation_free(reservation: NonNull<c_void>);
 }
 
-/// A reservation in a block cache, which ends with it.
+/// A reservation in a block cache, released when dropped.
 pub(in crate::storage) struct Reservation {
     handle: Mutex<Option<Handle>>,
     bytes: AtomicUsize,
 }
 
-/// Of the C++ side.
+/// A pointer to the C++ object.
 struct Handle(NonNull<c_void>);
 
-// SAFETY: it is used by one thread at a time, under the mutex, and any may do so: the
-// cache behind it is shared by all threads.
+// SAFETY: any thread may use it, one at a time, which the mutex ensures: the cache behind it is
+// shared by all threads.
 #[allow(unsafe_code)]
 unsafe impl Send for Handle {}
 
 impl Reservation {
-    /// Of nothing yet, in the block cache of these options.
+    /// An empty reservation in the block cache of these options.
     pub(in crate::storage) fn new(options: &Options) -> Reservation {
         // SAFETY: the pointer is valid during the call; the cache is shared, so it
         // stays as long as the reservation.
@@ -49,7 +48,7 @@ impl Reservation {
         }
     }
 
-    /// Reserves about so many bytes in all, no longer those of before.
+    /// Changes the reservation to about so many bytes in all.
     pub(in crate::storage) fn set(&self, bytes: usize) {
         let is_near = || bytes.abs_diff(self.bytes.load(Ordering::Relaxed)) < STEP_BYTES;
         if is_near() {
@@ -77,7 +76,7 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         if let Some(handle) = self.handle.get_mut().take() {
-            // SAFETY: it came from `kedis_reservation_new`, and nobody has it any more.
+            // SAFETY: it came from `kedis_reservation_new`, and there is no other copy of it.
             #[allow(unsafe_code)]
             unsafe {
                 kedis_reservation_free(handle.0);

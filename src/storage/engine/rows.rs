@@ -5,8 +5,8 @@ use crate::encoding::keys::is_one_map;
 use crate::storage::Direction;
 use rocksdb::{DBRawIteratorWithThreadMode, ReadOptions};
 
-/// An iterator over the committed rows in `[from, to)`, at the first of them; over those
-/// of a snapshot, which it must not outlive, if there is one.
+/// An iterator over the committed rows in `[from, to)`, positioned at the first of them; over the
+/// rows of `snapshot` if there is one, which the iterator must not outlive.
 pub(in crate::storage) fn open_rows<'a>(
     engine: &'a Engine,
     snapshot: Option<&'a ReadSnapshot>,
@@ -20,7 +20,7 @@ pub(in crate::storage) fn open_rows<'a>(
     if let Some(snapshot) = snapshot {
         snapshot.apply_to(&mut read);
     }
-    // Rows of one map share their prefix; Bloom filters of it help forward reads.
+    // All rows of one map have the same prefix, so forward reads can use its Bloom filters.
     let one_prefix = direction == Direction::Forward && is_one_map(from, to);
     read.set_total_order_seek(!one_prefix);
     read.set_iterate_lower_bound(from);

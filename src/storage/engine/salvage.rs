@@ -1,9 +1,8 @@
-//! Making a database whose files are damaged one that can be opened: see
-//! [`repair`](crate::storage::repair).
+//! Makes a damaged database one that can be opened: see [`repair`](crate::storage::repair).
 
 use super::Db;
 use super::whole::{
-    has_current, keep, look_at_log, refuse_if_locked, remove_if_there, set_unmended,
+    has_current, inspect_log, keep, refuse_if_locked, remove_if_there, set_unmended,
 };
 use crate::storage::engine::options::RocksOptions;
 use crate::storage::engine::wal::marks;
@@ -14,13 +13,13 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-/// A directory with the files of a database that nobody has open.
+/// A directory with the files of a database that is not open.
 pub(in crate::storage) struct Salvage<'a> {
     dir: &'a Path,
 }
 
 impl Salvage<'_> {
-    /// What stands in this directory.
+    /// Checks that the directory exists and is not in use.
     ///
     /// # Errors
     /// It does not exist, or a server uses it.
@@ -33,14 +32,14 @@ impl Salvage<'_> {
         Ok(Salvage { dir })
     }
 
-    /// Has the next start make the rows agree with each other.
+    /// Makes the next start mend the database: see [`super::mend`].
     pub fn set_unmended(&self) -> Result<()> {
         Ok(set_unmended(self.dir)?)
     }
 
-    /// Makes it one that can be opened; returns what is lost.
+    /// Makes the database one that can be opened. Returns what is lost.
     pub fn run(&self, options: &RocksOptions) -> Result<Vec<String>> {
-        let log = look_at_log(self.dir)?;
+        let log = inspect_log(self.dir)?;
         log.cut(self.dir)?;
         let mut lost = log.losses;
         let current = match has_current(self.dir) {
@@ -57,7 +56,7 @@ impl Salvage<'_> {
         }
         self.set_unmended()?;
         let tables = self.names(".sst")?;
-        // RocksDB turns the log into tables, and puts it aside.
+        // RocksDB turns the log into tables and moves it to another directory.
         remove_if_there(&self.dir.join(marks::NAME))?;
         Db::repair(&options.system_rows(), self.dir)?;
         lost.push(format!(
@@ -70,7 +69,7 @@ impl Salvage<'_> {
         Ok(lost)
     }
 
-    /// Whether RocksDB takes it.
+    /// Whether RocksDB opens the database.
     fn try_open(&self, options: &RocksOptions) -> Result<()> {
         let names = Db::list_cf(&options.db, self.dir)?;
         let opened = Db::open_cf_for_read_only(&options.db, self.dir, names, false)?;
@@ -78,7 +77,8 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// Points `CURRENT` at the newest manifest that is good for that, if there is one.
+    /// Points `CURRENT` at the newest manifest with which the database can be opened, if there is
+    /// one.
     fn use_newest_manifest(&self, options: &RocksOptions) -> Result<bool> {
         let mut names: Vec<String> = self.names("")?.into_iter().collect();
         names.retain(|name| name.starts_with("MANIFEST-"));
@@ -99,14 +99,14 @@ impl Salvage<'_> {
                     log::warn!("CURRENT names {name} again");
                     return Ok(true);
                 }
-                Err(error) => log::warn!("{name} is of no use: {error}"),
+                Err(error) => log::warn!("{name} cannot be used: {error}"),
             }
         }
         remove_if_there(&current)?;
         Ok(false)
     }
 
-    /// Names of files that end like this.
+    /// The names of files that end with `ending`.
     fn names(&self, ending: &str) -> Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
         for entry in self.dir.read_dir()? {

@@ -1,4 +1,4 @@
-//! Consistent reads of all rows while others commit.
+//! Consistent reads of all rows while other threads commit.
 
 use super::{Db, Engine};
 use rocksdb::{ReadOptions, SnapshotWithThreadMode};
@@ -18,12 +18,12 @@ impl Engine {
     /// All rows as they are now.
     #[allow(unsafe_code)]
     pub(in crate::storage) fn read_snapshot(self: &Arc<Self>) -> ReadSnapshot {
-        let nobody_commits = self.commit.lock();
+        let no_commits = self.commit.lock();
         let last_commit = self.durability.written();
         let rows = self.db.snapshot();
-        drop(nobody_commits);
-        // SAFETY: only the lifetime changes. The database is the one of the engine that
-        // the result owns a share of and drops after `rows`.
+        drop(no_commits);
+        // SAFETY: only the lifetime changes. The result owns a reference to the engine with this
+        // database, and drops it after `rows`.
         let rows = unsafe {
             std::mem::transmute::<SnapshotWithThreadMode<'_, Db>, SnapshotWithThreadMode<'static, Db>>(
                 rows,
@@ -38,7 +38,7 @@ impl Engine {
 }
 
 impl ReadSnapshot {
-    /// Has reads see these rows. They must not outlive the snapshot.
+    /// Makes reads see these rows. The iterators must not outlive the snapshot.
     pub(in crate::storage) fn apply_to(&self, reads: &mut ReadOptions) {
         reads.set_snapshot(&self.rows);
     }

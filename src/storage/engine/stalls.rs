@@ -1,20 +1,20 @@
-//! RocksDB stops all writes when tables pile up in level 0 and compactions do not keep up.
-//! On a full disk compactions cannot, and the deletions that would make room were stopped
-//! with the rest: so there are no stalls while the disk is low.
+//! Write stalls. RocksDB stops all writes when tables pile up in level 0 and compactions do not
+//! keep up. On a full disk compactions cannot, and the deletions that would free space would be
+//! stopped, too: so stalls are off while the disk is low.
 
 use super::{ColumnFamily, Engine};
 use crate::storage::Result;
 use rocksdb::BoundColumnFamily;
 use std::sync::{Arc, Weak};
 
-/// RocksDB's defaults: files in level 0, and bytes that compactions have to write.
+/// RocksDB's defaults: files in level 0, and bytes of pending compactions.
 const STALLS: [(&str, &str); 4] = [
     ("level0_slowdown_writes_trigger", "20"),
     ("level0_stop_writes_trigger", "36"),
     ("soft_pending_compaction_bytes_limit", "68719476736"),
     ("hard_pending_compaction_bytes_limit", "274877906944"),
 ];
-/// As good as never.
+/// Practically never, and without limits.
 const NO_STALLS: [(&str, &str); 4] = [
     ("level0_slowdown_writes_trigger", "1000000000"),
     ("level0_stop_writes_trigger", "1000000000"),
@@ -22,14 +22,14 @@ const NO_STALLS: [(&str, &str); 4] = [
     ("hard_pending_compaction_bytes_limit", "0"),
 ];
 
-/// The column families whose writes are never stalled now. They may be gone.
+/// The column families whose stalls are off. They may have been dropped.
 pub(super) type Unstalled = Vec<Weak<BoundColumnFamily<'static>>>;
 
 impl Engine {
-    /// Sees to it that writes are stalled by tables in level 0 unless the disk is low.
+    /// Turns write stalls on, or off if the disk is low.
     ///
     /// # Errors
-    /// RocksDB does not take the options.
+    /// RocksDB rejects the options.
     pub fn set_stalls(&self) -> Result<()> {
         let mut unstalled = self.unstalled.lock();
         let is_low = self.disk.is_low();

@@ -1,32 +1,31 @@
-//! Ticks that wait for the fsync thread, and how it gathers them into few syncs.
+//! The queue of IO threads that wait for the fsync thread, and how it gathers them into few syncs.
 //!
-//! A sync costs the processor as much as dozens of requests, and the disk can do only so
-//! many: it pays to have many clients in one. Clients that send their next request when
-//! they have an answer are back soon after a sync; if the next one begins with the first
-//! of them, IO threads take turns, and each sync is for the clients of one. So it waits
-//! for most of those who were there before, at most half as long as a sync takes
-//! ([`SyncGathering`]).
+//! A sync takes as much processor time as dozens of requests, and the disk can do only so many: it
+//! pays to cover many clients with one. Clients that send their next request when they have a reply
+//! are back soon after a sync. If the next sync began with the first of them, IO threads would take
+//! turns, and each sync would cover the clients of one thread. So it waits until most of the
+//! clients of the last sync are back, at most half as long as a sync takes ([`SyncGathering`]).
 //!
-//! 50 clients that SET, two IO threads, a disk that takes 5 ms for a sync: 1.46 times the
-//! rate of a build without the wait, measured side by side.
+//! Measured with SET, 50 clients, two IO threads, and a disk that takes 5 ms for a sync: 1.46 times
+//! the rate of a build without the wait, run side by side.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// The longest wait for others, whatever a sync takes.
+/// The longest wait for further clients, however long a sync takes.
 pub(in crate::storage) const LONGEST_WAIT: Duration = Duration::from_millis(2);
-/// The most syncs in a row that are not waited for.
+/// The most syncs in a row that begin without a wait.
 const MOST_PAUSES: u32 = 255;
 
-/// Those who are in one sync.
+/// The threads and clients that one sync is for.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::storage) struct Group {
-    /// The IO threads that are to be told of it.
+    /// The IO threads to notify.
     pub threads: BTreeSet<usize>,
-    /// How many of their clients wait.
+    /// The number of their clients that wait.
     pub clients: usize,
-    /// The last commit that any of them has seen.
+    /// The last commit that any of the threads has seen.
     pub last_seen: u64,
 }
 
@@ -34,35 +33,35 @@ pub(in crate::storage) struct Group {
 struct Asked {
     /// The threads whose ticks are in the next sync.
     group: Group,
-    /// The clients that the fsync thread waits for; with 0 it begins with whoever asks.
+    /// The number of clients that the fsync thread waits for; 0: it begins with the first request.
     enough: usize,
-    /// Whether there is a fsync thread.
+    /// Whether an fsync thread runs.
     served: bool,
     stop: bool,
 }
 
-/// What the fsync thread is asked.
+/// Requests to the fsync thread.
 #[derive(Default)]
 pub(in crate::storage) struct SyncQueue {
     asked: Mutex<Asked>,
-    /// There is something to do for the fsync thread.
+    /// Wakes the fsync thread.
     call: Condvar,
 }
 
 impl SyncQueue {
-    /// There is a fsync thread from now on.
+    /// Notes that an fsync thread runs.
     pub(in crate::storage) fn serve(&self) {
         self.asked.lock().served = true;
     }
 
-    /// Whether there is a fsync thread.
+    /// Whether an fsync thread runs.
     #[cfg(test)]
     pub(in crate::storage) fn is_served(&self) -> bool {
         self.asked.lock().served
     }
 
-    /// Asks for a sync that begins after this call, for a thread with so many clients
-    /// that have seen commits up to this one. `false`: nobody would do it.
+    /// Asks for a sync that begins after this call, for a thread with so many clients that have
+    /// seen commits up to `last_seen`. Returns false if no fsync thread runs.
     pub(in crate::storage) fn ask(&self, thread: usize, clients: usize, last_seen: u64) -> bool {
         let mut asked = self.asked.lock();
         if !asked.served {
@@ -78,25 +77,25 @@ impl SyncQueue {
         true
     }
 
-    /// The disk has more than before: those who ask may have what they ask for.
-    pub(in crate::storage) fn look_again(&self) {
+    /// Wakes the fsync thread after another thread's sync: the requests may be satisfied.
+    pub(in crate::storage) fn recheck(&self) {
         if self.asked.lock().enough > 0 {
             self.call.notify_one();
         }
     }
 
-    /// The fsync thread shall end once all who asked are told.
+    /// Makes the fsync thread end once all threads that asked are notified.
     pub(in crate::storage) fn stop(&self) {
         self.asked.lock().stop = true;
         self.call.notify_one();
     }
 
-    /// How many clients are in the next sync already.
+    /// The number of clients that are in the next sync already.
     pub(in crate::storage) fn clients(&self) -> usize {
         self.asked.lock().group.clients
     }
 
-    /// Waits for those who ask. `None`: there are none, and the thread is to end.
+    /// Waits for requests and returns them. `None` if there are none and the thread must end.
     pub(in crate::storage) fn next(
         &self,
         gathering: &mut SyncGathering,
@@ -108,12 +107,12 @@ impl SyncQueue {
         let mut in_vain = false;
         loop {
             let group = &asked.group;
-            let nobody = group.threads.is_empty();
-            if asked.stop && nobody {
+            let is_empty = group.threads.is_empty();
+            if asked.stop && is_empty {
                 asked.served = false;
                 return None;
             }
-            if !nobody
+            if !is_empty
                 && (group.clients >= asked.enough || asked.stop || is_durable(group.last_seen))
             {
                 break;
@@ -125,7 +124,8 @@ impl SyncQueue {
             let in_time = Instant::now() < until;
             let timed_out = self.call.wait_until(&mut asked, until).timed_out();
             if timed_out && asked.group.clients < asked.enough {
-                // Those who are here have waited, unless they came after that.
+                // A wait in vain is one for which clients were held back, not one that had ended
+                // before they came.
                 in_vain = in_time && !asked.group.threads.is_empty();
                 asked.enough = 0;
             }
@@ -140,23 +140,23 @@ impl SyncQueue {
     }
 }
 
-/// What a sync waits for before it begins: for three in four of as many clients as were
-/// answered by the last one, or waited already when that ended. Waiting for all of them
-/// costs rate, since nothing is done then while the disk works. Where not so many come in
-/// time, the wait is left out: for one sync, then for three, for seven and so on.
+/// Decides what a sync waits for before it begins: for three in four of as many clients as were
+/// answered by the last one, or waited already when that ended. Waiting for all of them costs
+/// throughput, since processors are idle while the disk works. If too few come in time, the wait is
+/// skipped: for one sync, then for three, for seven and so on.
 pub(in crate::storage) struct SyncGathering {
     longest: Duration,
-    /// How many clients were there.
+    /// The number of clients of the last sync.
     before: usize,
-    /// Until when it is worth waiting for them.
+    /// The end of the wait for them.
     until: Instant,
-    /// How many syncs in a row are not waited for, and how many of these are left.
+    /// How many syncs in a row skip the wait, and how many of these are left.
     pauses: u32,
     left: u32,
 }
 
 impl SyncGathering {
-    /// With this as the longest wait.
+    /// With `longest` as the longest wait.
     pub(in crate::storage) fn new(longest: Duration) -> SyncGathering {
         SyncGathering {
             longest,
@@ -167,13 +167,13 @@ impl SyncGathering {
         }
     }
 
-    /// A sync of this length has ended: so many clients are answered or wait.
+    /// Notes the end of a sync that took so long; `clients` were answered by it or wait already.
     pub(in crate::storage) fn synced(&mut self, took: Duration, clients: usize) {
         self.before = clients;
         self.until = Instant::now() + (took / 2).min(self.longest);
     }
 
-    /// For how many clients to wait, and until when; 0 for not at all.
+    /// How many clients to wait for, 0 for none, and until when.
     fn wanted(&mut self) -> (usize, Instant) {
         if self.left > 0 {
             self.left -= 1;
@@ -185,7 +185,7 @@ impl SyncGathering {
         }
     }
 
-    /// Whether those who were waited for came.
+    /// Notes whether the expected clients came in time.
     fn note(&mut self, came: bool) {
         self.pauses = match came {
             true => 0,
@@ -202,12 +202,12 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     const AGES: Duration = Duration::from_secs(7200);
-    /// Longer than a test's thread is kept from the processor.
+    /// Longer than the scheduler delays a test's thread.
     const WHILE: Duration = Duration::from_secs(3);
     const SOON: Duration = Duration::from_secs(20);
     const NOTHING: fn(u64) -> bool = |_| false;
 
-    /// A thread that forms a group ends also when the test fails.
+    /// Ends a thread that forms a group also when the test fails.
     struct StopAtEnd<'q>(&'q SyncQueue);
 
     impl Drop for StopAtEnd<'_> {
@@ -217,11 +217,11 @@ mod tests {
     }
 
     impl SyncQueue {
-        /// Returns once a group is formed that waits for clients.
+        /// Returns once a thread waits for clients in [`SyncQueue::next`].
         fn is_waited_for(&self) {
             let until = Instant::now() + SOON;
             while self.asked.lock().enough == 0 {
-                assert!(Instant::now() < until, "nobody waits for clients");
+                assert!(Instant::now() < until, "no thread waits for clients");
                 std::thread::yield_now();
             }
         }
@@ -247,77 +247,80 @@ mod tests {
         }
     }
 
-    /// One thread has asked for one client, and the next group is formed meanwhile, which
-    /// waits for three. `test` begins once it waits.
+    /// One thread has asked for one client, and `next` waits for three. `test` begins once it
+    /// waits.
     fn while_it_waits(
         is_durable: impl Fn(u64) -> bool + Send,
         test: impl FnOnce(&SyncQueue, &Receiver<Option<Group>>),
     ) {
         let queue = queue();
         assert!(queue.ask(0, 1, 1));
-        let (tell, told) = bounded(2);
+        let (formed, groups) = bounded(2);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut gathering = gathering(4);
-                tell.send(queue.next(&mut gathering, is_durable)).unwrap();
-                tell.send(queue.next(&mut gathering, NOTHING)).unwrap();
+                formed.send(queue.next(&mut gathering, is_durable)).unwrap();
+                formed.send(queue.next(&mut gathering, NOTHING)).unwrap();
             });
             let _end = StopAtEnd(&queue);
             queue.is_waited_for();
-            assert!(told.is_empty(), "it did not wait");
-            test(&queue, &told);
+            assert!(groups.is_empty(), "it did not wait");
+            test(&queue, &groups);
         });
     }
 
     #[test]
-    fn a_group_is_most_of_those_who_were_there_before() {
-        while_it_waits(NOTHING, |queue, told| {
+    fn a_group_has_most_of_the_clients_of_the_last_sync() {
+        while_it_waits(NOTHING, |queue, groups| {
             assert!(queue.ask(1, 1, 3));
             assert!(queue.ask(0, 1, 2));
-            assert_eq!(told.recv_timeout(SOON).unwrap(), Some(group(&[0, 1], 3, 3)));
+            assert_eq!(
+                groups.recv_timeout(SOON).unwrap(),
+                Some(group(&[0, 1], 3, 3))
+            );
         });
     }
 
     #[test]
     fn a_stop_ends_the_wait_for_others() {
-        while_it_waits(NOTHING, |queue, told| {
+        while_it_waits(NOTHING, |queue, groups| {
             queue.stop();
-            assert_eq!(told.recv_timeout(SOON).unwrap(), Some(group(&[0], 1, 1)));
-            assert_eq!(told.recv_timeout(SOON).unwrap(), None);
+            assert_eq!(groups.recv_timeout(SOON).unwrap(), Some(group(&[0], 1, 1)));
+            assert_eq!(groups.recv_timeout(SOON).unwrap(), None);
             assert!(!queue.is_served());
-            assert!(!queue.ask(0, 1, 1), "nobody would tell");
+            assert!(!queue.ask(0, 1, 1), "no fsync thread runs");
         });
     }
 
     #[test]
-    fn who_has_what_he_asks_for_does_not_wait_for_others() {
+    fn a_durable_commit_ends_the_wait_for_others() {
         let durable = AtomicU64::new(0);
         let is_durable = |commit| commit <= durable.load(Ordering::Relaxed);
-        while_it_waits(is_durable, |queue, told| {
+        while_it_waits(is_durable, |queue, groups| {
             durable.store(1, Ordering::Relaxed);
-            queue.look_again();
-            assert_eq!(told.recv_timeout(SOON).unwrap(), Some(group(&[0], 1, 1)));
+            queue.recheck();
+            assert_eq!(groups.recv_timeout(SOON).unwrap(), Some(group(&[0], 1, 1)));
         });
     }
 
     #[test]
-    fn a_wait_ends_also_when_nobody_comes() {
+    fn a_wait_ends_when_no_client_comes() {
         let queue = queue();
         queue.ask(0, 1, 1);
         let mut gathering = SyncGathering::new(WHILE);
         gathering.synced(AGES, 4);
         assert_eq!(queue.next(&mut gathering, NOTHING), Some(group(&[0], 1, 1)));
         assert_eq!(gathering.pauses, 1);
-        // Nor is there a wait when its time has passed before somebody asks.
+        // There is no wait either if its time has passed before a thread asks.
         gathering.left = 0;
         queue.ask(0, 1, 1);
         queue.next(&mut gathering, NOTHING);
-        assert_eq!(gathering.pauses, 1, "nobody waited");
+        assert_eq!(gathering.pauses, 1, "it did not wait");
     }
 
     #[test]
-    fn it_counts_as_a_wait_also_when_nobody_was_there_at_its_begin() {
-        // Of the three who are waited for, so many come; what becomes of seven pauses.
+    fn a_wait_counts_also_if_it_begins_before_the_first_request() {
+        // The number of clients that come, of three expected, and the pauses after seven.
         for (clients, pauses) in [(1, 15), (3, 0)] {
             let queue = queue();
             let mut gathering = SyncGathering::new(WHILE);

@@ -1,39 +1,40 @@
-//! How far a Redis master's stream is applied.
+//! The position up to which a Redis master's stream is applied.
 //!
-//! A replica of a Kedis has its master's rows at its master's positions. A Redis
-//! logs other bytes than this server does, so a replica of a Redis logs the effects
-//! of the commands it applies, in a history of its own, and its own replicas follow
-//! that. Where it is in the master's stream stands in one row, which changes in the
-//! same batch as the data: after a crash the stream goes on exactly there.
+//! A replica of a Kedis master has the master's rows at the master's positions. A Redis master logs
+//! other bytes than this server does, so its replica logs the effects of the commands that it
+//! applies, in a history of its own, and sub-replicas follow that. The position in the master's
+//! stream stands in one row, which changes in the same batch as the data: after a crash the stream
+//! continues exactly there.
 //!
-//! The row counts for one position of one history. Any other write of this server
-//! removes it: what it says would not be true any more.
+//! The row is valid for one position of one history. Any other write of this server removes it,
+//! because the data then differs from the master's.
 
+use crate::encoding::binlog::Position;
 use crate::encoding::system::{self, Upstream};
 use crate::storage::DbIndex;
 use crate::storage::engine::history::Following;
 use crate::storage::engine::{CommitState, Engine};
 use rocksdb::WriteBatch;
 
-/// What a transaction that applies a stream writes down with its batch.
+/// The stream that a transaction applies, and what its batch reaches.
 #[derive(Debug)]
 pub(in crate::storage) struct Stream {
     pub(in crate::storage) following: Following,
-    /// The master's replication id; `None`: it has none, and its stream cannot be
-    /// gone on with.
+    /// The master's replication id. `None` if it has none: its stream cannot be continued after a
+    /// break.
     pub(in crate::storage) id: Option<String>,
-    /// What the pending batch reaches.
-    pub(in crate::storage) reached: Option<(u64, DbIndex)>,
+    /// The offset and DB after the pending batch.
+    pub(in crate::storage) reached: Option<(Position, DbIndex)>,
 }
 
 impl Engine {
-    /// How far a Redis master's stream is applied; `None` if what is here does not all
-    /// come from one.
+    /// The position up to which a Redis master's stream is applied; `None` if the data does not
+    /// come from one alone.
     pub fn upstream(&self) -> Option<Upstream> {
         self.commit.lock().upstream.clone()
     }
 
-    /// Adds what a batch reaches; its row of the binlog is part of the batch already.
+    /// Adds the row with what a batch reaches; the batch has its binlog row already.
     pub(in crate::storage) fn put_upstream(
         &self,
         commit: &mut CommitState,
@@ -57,7 +58,7 @@ impl Engine {
         commit.upstream = Some(upstream);
     }
 
-    /// Something else is written.
+    /// Removes the row: the commit writes something else.
     pub(in crate::storage) fn forget_upstream(
         &self,
         commit: &mut CommitState,
@@ -72,6 +73,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use crate::encoding::{Meta, ValueType};
     use crate::storage::full_sync::staging::Staging;
     use crate::storage::{StorageConfig, StorageError, Txn};
@@ -87,24 +89,24 @@ mod tests {
     fn at(next: u64, db: u16) -> Upstream {
         Upstream {
             id: "0123456789".repeat(4),
-            next,
+            next: Position(next),
             db,
         }
     }
 
-    /// A transaction that follows a Redis.
+    /// A transaction that follows a Redis master.
     fn following(engine: &Arc<Engine>) -> (Txn, Following) {
         let mut txn = Txn::new(engine.clone());
-        let begun = txn.begin_following(1, |engine| Some(engine.begin_following()));
+        let begun = txn.begin_following(UnixMs(1), |engine| Some(engine.begin_following()));
         let following = begun.unwrap().unwrap();
         txn.receive_stream(following, Some(at(0, 0).id));
         (txn, following)
     }
 
     fn apply(txn: &mut Txn, next: u64, db: u16) -> Result<(), StorageError> {
-        txn.begin(1)?;
+        txn.begin(UnixMs(1))?;
         txn.effect(DB, &[b"PING"]);
-        txn.note_reached(next, DbIndex(db));
+        txn.note_reached(Position(next), DbIndex(db));
         txn.commit()
     }
 
@@ -114,14 +116,14 @@ mod tests {
         let engine = open(dir.path());
         let (mut txn, _) = following(&engine);
         apply(&mut txn, 10, 3).unwrap();
-        // Without anything that is logged, too.
-        txn.begin(1).unwrap();
-        txn.note_reached(20, DbIndex(4));
+        // Also for a commit without effects.
+        txn.begin(UnixMs(1)).unwrap();
+        txn.note_reached(Position(20), DbIndex(4));
         txn.commit().unwrap();
         engine.make_durable().unwrap();
         assert_eq!(engine.upstream(), Some(at(20, 4)));
         drop((txn, engine));
-        // The first row after a start begins a history: the row is for that.
+        // The first row after a start begins a history, and the upstream row belongs to that one.
         let engine = open(dir.path());
         assert_eq!(engine.upstream(), Some(at(20, 4)));
         let before = engine.replication_id();
@@ -135,7 +137,7 @@ mod tests {
         assert_eq!(engine.upstream(), Some(at(30, 0)));
         // A write of its own.
         let mut own = Txn::new(engine.clone());
-        own.begin(1).unwrap();
+        own.begin(UnixMs(1)).unwrap();
         own.effect(DB, &[b"PING"]);
         own.commit().unwrap();
         engine.make_durable().unwrap();
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_of_a_master_that_is_followed_no_more_is_refused() {
+    fn the_stream_of_a_master_that_is_not_followed_any_more_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let engine = open(dir.path());
         let (mut txn, _) = following(&engine);
@@ -166,29 +168,29 @@ mod tests {
                 expire_ms,
                 ..Meta::new(ValueType::String)
             };
-            txn.begin(5).unwrap();
+            txn.begin(UnixMs(5)).unwrap();
             txn.put_key(DB, key, None, meta, b"value").unwrap();
             txn.commit().unwrap();
         };
-        put(&mut Txn::new(engine.clone()), b"old", 0);
+        put(&mut Txn::new(engine.clone()), b"old", UnixMs::NONE);
         let mut staging = Staging::new(engine.clone());
         staging.upstream = Some(at(7, 2));
         let mut staged = Txn::staged(staging);
-        put(&mut staged, b"new", 0);
-        // Its time is over, which is for the master to say.
-        put(&mut staged, b"timed", 1);
+        put(&mut staged, b"new", UnixMs::NONE);
+        // Its expiry time has passed, but only the master expires it.
+        put(&mut staged, b"timed", UnixMs(1));
         assert!(staged.lookup(DB, b"timed").unwrap().is_some());
         let mut reader = Txn::new(engine.clone());
-        reader.begin(5).unwrap();
+        reader.begin(UnixMs(5)).unwrap();
         assert!(reader.lookup(DB, b"new").unwrap().is_none());
         assert_eq!(reader.counts(DB).keys, 1);
         reader.commit().unwrap();
         let (mut txn, following) = following(&engine);
         let staging = staged.into_staging().unwrap();
         let data_set = engine.new_data_set().unwrap();
-        txn.install(staging, &data_set, following, 5, || {})
+        txn.install(staging, &data_set, following, UnixMs(5), || {})
             .unwrap();
-        txn.begin(5).unwrap();
+        txn.begin(UnixMs(5)).unwrap();
         assert!(txn.lookup(DB, b"old").unwrap().is_none());
         assert!(txn.lookup(DB, b"new").unwrap().is_some());
         assert_eq!((txn.counts(DB).keys, txn.counts(DB).expires), (2, 1));

@@ -1,6 +1,5 @@
-//! The files of RocksDB's write-ahead log, read without RocksDB: before a database is
-//! opened it must be known whether that would lose something, because opening it removes
-//! what could tell.
+//! Reads the files of RocksDB's write-ahead log without RocksDB. Before a database is opened, the
+//! server must know whether that would lose data, because opening it removes the evidence.
 //!
 //! A file is a sequence of blocks of 32 KiB, a block a sequence of fragments, which do not
 //! cross its end, and at most six bytes of padding:
@@ -9,12 +8,11 @@
 //! checksum (4) ‖ length (2) ‖ type (1) ‖ length bytes        integers are little-endian
 //! ```
 //!
-//! The checksum, masked CRC-32C, is of type and bytes. A record is one fragment of the type
-//! `FULL`, or a `FIRST`, any number of `MIDDLE` and a `LAST`; it begins with the sequence
-//! number of its first row (8) and the number of rows (4).
+//! The checksum, a masked CRC-32C, covers type and bytes. A record is one fragment of the type
+//! `FULL`, or a `FIRST`, any number of `MIDDLE` and a `LAST`; it begins with the sequence number of
+//! its first row (8) and the number of rows (4).
 //!
-//! [`marks`] knows how far each file was written and synced. `files.cc` is what RocksDB
-//! calls.
+//! [`marks`] records how far each file was written and synced; RocksDB calls it through `files.cc`.
 
 pub mod marks;
 
@@ -31,8 +29,7 @@ const FULL: u8 = 1;
 const FIRST: u8 = 2;
 const MIDDLE: u8 = 3;
 const LAST: u8 = 4;
-/// Types whose fragments have a longer header: those of files that are used again, which
-/// Kedis never asks for.
+/// Types of fragments with a longer header: those of recycled files, which Kedis does not use.
 const REUSED: std::ops::RangeInclusive<u8> = 5..=8;
 
 #[allow(unsafe_code)]
@@ -43,26 +40,26 @@ unsafe extern "C" {
 /// The checksum of a fragment: `covered` is its type and its bytes.
 #[allow(unsafe_code)]
 fn checksum(covered: &[u8]) -> u32 {
-    // SAFETY: that many bytes are there.
+    // SAFETY: the pointer is to `len` bytes.
     unsafe { kedis_wal_checksum(covered.as_ptr(), covered.len()) }
 }
 
-/// What a file of the log holds.
+/// The contents of a file of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scan {
     /// Size of the file in bytes.
     pub size: u64,
-    /// All records that end here or before are whole.
+    /// All records that end at or before this offset are intact.
     pub intact: u64,
     /// Sequence number of the first row of these records, and of the row after them.
     pub sequences: Option<(u64, u64)>,
-    /// What stands at `intact`, if the file goes on there with something else than zeros.
+    /// The fault at `intact`, if anything but zeros follows there.
     pub fault: Option<Fault>,
-    /// Whole records after the fault.
+    /// Intact records after the fault.
     pub records_after: u64,
 }
 
-/// Why a file cannot be read on.
+/// Why the rest of a file cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The file ends inside of a record.
@@ -71,10 +68,10 @@ pub enum Fault {
     /// A checksum is wrong.
     #[error("the checksum of a record is wrong")]
     Checksum,
-    /// A length or a type makes no sense, or fragments do not follow on each other.
+    /// A length or type is invalid, or a fragment does not continue the one before.
     #[error("what stands there is no record")]
     NoRecord,
-    /// Zeros stand where records go on after them.
+    /// Zeros, with records after them.
     #[error("zeros stand where a record should")]
     Zeros,
 }
@@ -133,10 +130,10 @@ pub fn files(dir: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
 #[derive(Default)]
 struct Scanner {
     found: Scan,
-    /// The record that is not at its end, as far as its head goes.
+    /// The first bytes of the current record, at most its header.
     head: Vec<u8>,
     in_record: bool,
-    /// Zeros were met, and nothing after them.
+    /// Only zeros have been read since the last fragment.
     zeros: bool,
 }
 
@@ -162,8 +159,8 @@ impl Scanner {
         self.found.size += block.len() as u64;
     }
 
-    /// Takes the fragment that `rest`, up to the end of its block, begins with; returns its
-    /// length. `None` if there is none.
+    /// Reads the fragment at the beginning of `rest`, which reaches to the end of the block. Returns
+    /// its length, or `None` if there is none.
     fn fragment(&mut self, rest: &[u8]) -> Option<usize> {
         let [a, b, c, d, low, high, kind] = *rest.first_chunk::<HEADER>()?;
         let end = HEADER + usize::from(u16::from_le_bytes([low, high]));
@@ -194,7 +191,7 @@ impl Scanner {
         let begins = [FULL, FIRST].contains(&kind);
         let goes_on = [MIDDLE, LAST].contains(&kind);
         if !begins && !goes_on {
-            // What the log says of itself.
+            // Metadata of the log, such as its compression type.
             return;
         }
         if begins == self.in_record {

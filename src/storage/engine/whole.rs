@@ -1,13 +1,13 @@
-//! Before a database is opened: is it one, is it whole, would opening it lose something?
+//! Checks before a database is opened: is it one, is it complete, would opening it lose data?
 //!
-//! RocksDB makes a new database where it finds no `CURRENT`, and then removes the tables
-//! that it does not know; it leaves out what it cannot read of the write-ahead log, with
-//! all that follows, and removes the log. So this is looked at before, and what would lose
-//! something that was acknowledged is refused in words. Nothing is changed by looking.
+//! RocksDB creates a new database if it finds no `CURRENT`, and then removes the tables that it
+//! does not know. It skips what it cannot read of the write-ahead log, with all that follows, and
+//! removes the log. So files are inspected before, and a start that would lose acknowledged data is
+//! refused with an explanation. The inspection changes nothing.
 //!
-//! What a crash leaves of the log is no loss: a last record that is not whole was told to
-//! nobody, nor, if the machine has been started anew, was what was not synced promised to
-//! stay. It is cut off, so that nothing stands behind a gap.
+//! What a crash leaves of the log is no loss: a last record that is not complete was never
+//! acknowledged, nor, if the machine was booted since, was there a promise to keep what was not
+//! synced. Such an end is cut off, so that no record stands behind a gap.
 
 use super::files::is_file_of_copy;
 use crate::storage::engine::options::StorageConfig;
@@ -20,36 +20,35 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Directory, in the one of the database, that takes what a start gave up.
+/// The directory, inside of the database's, for copies of files that a start has cut.
 const LOST: &str = "lost";
-/// A file that stands while a database that has lost something is not yet
-/// [mended](super::mend).
+/// A file that exists while a database that has lost data is not yet [mended](super::mend).
 const UNMENDED: &str = "UNMENDED";
-/// No database whose first start was broken off has a longer `MANIFEST-000001`.
+/// An interrupted first start leaves at most so many bytes of `MANIFEST-000001`.
 const FIRST_MANIFEST_MAX_BYTES: u64 = 1024;
 
 const RESTORE: &str = "Put a backup or the copy of a replica in its place";
 
-/// What was found, and what is to be done before the database is opened.
+/// The result of the inspection, and what must be done before the database is opened.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// There is no database yet.
     pub is_new: bool,
-    /// What is to be cut off of the manifest before anything is read of it.
+    /// The end to cut off of the manifest before it is read.
     torn_manifest: Option<Cut>,
-    /// What is to be cut off of files of the log.
+    /// The ends to cut off of log files.
     cuts: Vec<Cut>,
-    /// What is lost by that, in words.
+    /// The losses that result, in words.
     pub losses: Vec<String>,
 }
 
-/// What is to be left of a file.
+/// A file to be cut to `len` bytes.
 #[derive(Debug, PartialEq, Eq)]
 struct Cut {
     path: PathBuf,
     len: u64,
     why: String,
-    /// Somebody may want to look for what is cut off.
+    /// Whether a copy of the whole file is kept: the rest may still be of use.
     keep_whole: bool,
 }
 
@@ -65,13 +64,13 @@ impl Cut {
     }
 }
 
-/// Looks at the directory of a database that this process has not opened.
+/// Inspects the directory of a database that this process has not opened.
 ///
 /// # Errors
-/// [`StorageError::Damaged`] if it was a database and is not whole, or a start would lose
-/// what was acknowledged and [`StorageConfig::accept_data_loss`] does not say that it may;
+/// [`StorageError::Damaged`] if it was a database and is not complete, or if a start would lose
+/// acknowledged data and [`StorageConfig::accept_data_loss`] does not allow it;
 /// [`StorageError::Format`] if another process has it open.
-pub(super) fn look(config: &StorageConfig) -> Result<Found> {
+pub(super) fn inspect(config: &StorageConfig) -> Result<Found> {
     let dir = config.dir.as_path();
     refuse_if_locked(dir)?;
     let Some(manifest) = current(dir)? else {
@@ -81,13 +80,13 @@ pub(super) fn look(config: &StorageConfig) -> Result<Found> {
             ..Found::default()
         });
     };
-    let torn = look_at_manifest(&manifest)?;
-    let mut found = look_at_log(dir)?;
+    let torn = inspect_manifest(&manifest)?;
+    let mut found = inspect_log(dir)?;
     found.torn_manifest = torn;
     if !found.losses.is_empty() && !config.accept_data_loss {
         return Err(StorageError::Damaged(format!(
             "{} has lost a part of what was acknowledged: {}. {RESTORE}, or start once with \
-             --accept-data-loss to go on without what is lost",
+             --accept-data-loss to continue without what is lost",
             dir.display(),
             found.losses.join("; "),
         )));
@@ -96,17 +95,17 @@ pub(super) fn look(config: &StorageConfig) -> Result<Found> {
 }
 
 impl Found {
-    /// Cuts off the end of the manifest that was not synced. Its marks say so: the database
-    /// is ours.
+    /// Cuts off the end of the manifest that was not synced. The manifest has marks, so the
+    /// database is Kedis'.
     pub fn cut_manifest(&self, dir: &Path) -> Result<()> {
         self.torn_manifest.iter().try_for_each(|cut| cut.run(dir))
     }
 
-    /// Cuts off what is to be cut off of the log; nobody has the database open.
+    /// Cuts off the ends of log files. The database is not open.
     pub fn cut(&self, dir: &Path) -> Result<()> {
         if !self.losses.is_empty() {
             log::warn!(
-                "the database goes on without a part of what was acknowledged: {}",
+                "the database continues without a part of what was acknowledged: {}",
                 self.losses.join("; ")
             );
             set_unmended(dir)?;
@@ -115,7 +114,7 @@ impl Found {
             cut.run(dir)?;
         }
         if !self.losses.is_empty() {
-            // They speak of what is given up.
+            // The marks describe what is given up.
             remove_if_there(&dir.join(marks::NAME))?;
             sync_dir(dir)?;
         }
@@ -123,24 +122,24 @@ impl Found {
     }
 }
 
-/// Whether the database is to be mended before it is used.
+/// Whether the database must be mended before it is used.
 pub(super) fn is_unmended(dir: &Path) -> bool {
     dir.join(UNMENDED).exists()
 }
 
-/// Notes that it is to be mended.
+/// Notes that the database must be mended.
 pub(super) fn set_unmended(dir: &Path) -> io::Result<()> {
     File::create(dir.join(UNMENDED))?.sync_all()?;
     sync_dir(dir)
 }
 
-/// Notes that it is mended.
+/// Notes that the database is mended.
 pub(super) fn set_mended(dir: &Path) -> io::Result<()> {
     remove_if_there(&dir.join(UNMENDED))?;
     sync_dir(dir)
 }
 
-/// Copies a file to where lost ones are kept.
+/// Copies a file to the directory of lost ones.
 pub(super) fn keep(dir: &Path, path: &Path) -> io::Result<()> {
     let lost = dir.join(LOST);
     std::fs::create_dir_all(&lost)?;
@@ -157,10 +156,10 @@ pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-/// RocksDB takes this lock for as long as the database is open.
+/// Refuses a database that is open elsewhere: RocksDB holds this lock as long as it is.
 pub(super) fn refuse_if_locked(dir: &Path) -> Result<()> {
     let used = || StorageError::Format(format!("another server uses {}", dir.display()));
-    // A process does not lock itself out.
+    // The lock does not exclude the process that holds it.
     if marks::is_open(dir) {
         return Err(used());
     }
@@ -171,7 +170,7 @@ pub(super) fn refuse_if_locked(dir: &Path) -> Result<()> {
     };
     match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Err(used()),
-        // A file system without locks: RocksDB says so.
+        // On a file system without locks, RocksDB reports that.
         _ => Ok(()),
     }
 }
@@ -184,7 +183,7 @@ fn damaged(dir: &Path, what: &str) -> StorageError {
     ))
 }
 
-/// Says what to do about a database that RocksDB cannot open because of what is in it.
+/// Adds advice to the error of a database that RocksDB cannot open because it is corrupt.
 pub(super) fn unreadable(dir: &Path, error: rocksdb::Error) -> StorageError {
     match error.kind() {
         rocksdb::ErrorKind::Corruption => damaged(dir, error.as_ref()),
@@ -192,10 +191,10 @@ pub(super) fn unreadable(dir: &Path, error: rocksdb::Error) -> StorageError {
     }
 }
 
-/// Whether there is a database, as far as the two files say that lead to all others.
+/// Whether there is a database, judged by `CURRENT` and the manifest.
 pub(super) fn has_current(dir: &Path) -> Result<bool> {
     match current(dir)? {
-        Some(manifest) => look_at_manifest(&manifest).map(|_| true),
+        Some(manifest) => inspect_manifest(&manifest).map(|_| true),
         None => Ok(false),
     }
 }
@@ -227,21 +226,21 @@ fn current(dir: &Path) -> Result<Option<PathBuf>> {
     }
 }
 
-/// RocksDB would take a manifest that was cut for a shorter one, and remove the tables that
-/// it does not know. Returns what a crash of the machine has left behind the last record
-/// that was synced, which is to be cut off: RocksDB does not open such a manifest.
-fn look_at_manifest(path: &Path) -> Result<Option<Cut>> {
+/// RocksDB would take a truncated manifest for a shorter one, and remove the tables that the rest
+/// of it named. Returns what a crash of the machine has left after the last synced record and must
+/// be cut off, because RocksDB does not open such a manifest.
+fn inspect_manifest(path: &Path) -> Result<Option<Cut>> {
     let dir = path.parent().unwrap_or(path);
     let scan = wal::scan(path)?;
     let number = marks::manifest_number(path);
-    // What the marks are worth is judged with the log.
+    // Errors of the marks are reported by `inspect_log`.
     let marks = marks::read(dir).ok().flatten();
     let kept = marks.is_some();
     let marks = marks.unwrap_or_default();
     let mark = marks.iter().find(|mark| Some(mark.number) == number);
     let is_whole = match mark {
         Some(mark) => scan.intact >= mark.required,
-        // A crash of a build that keeps no marks leaves such an end.
+        // A crash of a build that keeps no marks can leave an incomplete last record.
         None => {
             let is_torn = scan.fault == Some(wal::Fault::Incomplete) && scan.records_after == 0;
             scan.fault.is_none() || is_torn && !kept
@@ -254,7 +253,7 @@ fn look_at_manifest(path: &Path) -> Result<Option<Cut>> {
         let what = format!("{name} cannot be read from byte {} on: {why}", scan.intact);
         return Err(damaged(dir, &what));
     }
-    // RocksDB passes over what is torn off, and not over what is wrong.
+    // RocksDB tolerates an incomplete last record, but no other fault.
     let is_wrong = mark.is_some() && scan.size > scan.intact;
     Ok(is_wrong.then(|| {
         let left_out = scan.size - scan.intact;
@@ -270,8 +269,8 @@ fn look_at_manifest(path: &Path) -> Result<Option<Cut>> {
     }))
 }
 
-/// Without `CURRENT` a directory is empty only if nothing in it is of a database. A first
-/// start that was broken off may have left a little.
+/// Without `CURRENT` a directory counts as empty only if it holds no other file of a database. An
+/// interrupted first start may have left a few.
 fn refuse_remains(dir: &Path) -> Result<()> {
     let mut remains = Vec::new();
     for entry in dir.read_dir()? {
@@ -305,8 +304,8 @@ fn refuse_remains(dir: &Path) -> Result<()> {
     Err(damaged(dir, &what))
 }
 
-/// Reads the log as far as it can be read.
-pub(super) fn look_at_log(dir: &Path) -> Result<Found> {
+/// Reads the log as far as it is intact.
+pub(super) fn inspect_log(dir: &Path) -> Result<Found> {
     let files = wal::files(dir)?;
     let marks = match marks::read(dir) {
         Ok(marks) => marks.unwrap_or_default(),
@@ -328,7 +327,7 @@ pub(super) fn look_at_log(dir: &Path) -> Result<Found> {
     let newest_mark = marks.keys().next_back().copied();
     let has_newer = |newest| files.iter().any(|(number, _)| *number > newest);
     if !knows_manifest && newest_mark.is_some_and(has_newer) {
-        // A build that keeps no marks was here, and made a manifest of its own.
+        // A build that keeps no marks has run since, and has made a manifest of its own.
         marks.clear();
     }
     let mut found = Found::default();
@@ -343,26 +342,32 @@ pub(super) fn look_at_log(dir: &Path) -> Result<Found> {
         .values()
         .find(|mark| mark.required > 0 && files.iter().all(|(there, _)| *there != mark.number))
         .map(|mark| mark.number);
-    let mut row = Row::default();
+    let mut chain = LogChain::default();
     for (number, path) in &files {
-        row.is_broken |= missing_from.is_some_and(|missing| missing < *number);
+        chain.is_broken |= missing_from.is_some_and(|missing| missing < *number);
         let scan = wal::scan(path)?;
-        found.judge(&mut row, path, &scan, marks.get(number));
+        found.judge(&mut chain, path, &scan, marks.get(number));
     }
     Ok(found)
 }
 
-/// How far the files of the log follow on each other.
+/// How far the log files continue one another.
 #[derive(Default)]
-struct Row {
-    /// The sequence number that comes next.
+struct LogChain {
+    /// The sequence number that must come next.
     next: Option<u64>,
-    /// The file before does not lead there.
+    /// The file before does not reach that number.
     is_broken: bool,
 }
 
 impl Found {
-    fn judge(&mut self, row: &mut Row, path: &Path, scan: &wal::Scan, mark: Option<&marks::Mark>) {
+    fn judge(
+        &mut self,
+        chain: &mut LogChain,
+        path: &Path,
+        scan: &wal::Scan,
+        mark: Option<&marks::Mark>,
+    ) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let cut = |len, why: String, keep_whole| Cut {
             path: path.to_owned(),
@@ -371,8 +376,8 @@ impl Found {
             keep_whole,
         };
         let first = scan.sequences.map(|(first, _)| first);
-        if row.is_broken && first.is_some() && first != row.next {
-            // It goes on after what is gone, which it may need.
+        if chain.is_broken && first.is_some() && first != chain.next {
+            // It continues after a gap, and may depend on what is missing.
             let may_go = mark.is_some_and(|mark| mark.required == 0);
             if !may_go {
                 let what = format!("{name} goes on after what is missing");
@@ -383,11 +388,11 @@ impl Found {
             return;
         }
         if let Some((_, next)) = scan.sequences {
-            row.next = Some(next);
+            chain.next = Some(next);
         }
         let is_lost = match mark {
             Some(mark) => scan.intact < mark.required,
-            // What cannot be read is not the end.
+            // Intact records after a fault: the fault is not the end.
             None => scan.records_after > 0,
         };
         let why = scan.fault.map(|fault| fault.to_string());
@@ -407,9 +412,9 @@ impl Found {
             let why = format!("its last {left_out} bytes are left out, {fault}");
             self.cuts.push(cut(scan.intact, why, is_lost));
         }
-        row.is_broken = is_lost
+        chain.is_broken = is_lost
             || match mark {
-                // A record that could not be written whole was written again elsewhere.
+                // A record that could not be written completely was written again to another file.
                 Some(mark) => scan.intact < mark.written,
                 None => scan.fault.is_some(),
             };

@@ -1,17 +1,17 @@
-//! Whether the rows of a data set that comes from a master agree with each other.
+//! Checks that the rows of a data set from a master agree with each other.
 //!
-//! The meta row of a collection states how many rows it has, and the rows of a stream's
-//! groups and consumers do so for what belongs to them. Replies are announced by these
-//! counts. To compare each statement with the rows found would take memory for every
-//! collection, so statements and findings are added up instead: a statement adds a keyed
-//! hash of itself, a finding takes the hash of the same words away. The balance is zero if
-//! both sides agree, and else only by a chance of one in 2^64. The key is random: a sender
-//! cannot choose rows whose hashes cancel out.
+//! The meta row of a collection states how many rows it has, and the rows of a stream's groups and
+//! consumers do so for what belongs to them. Replies take their lengths from these counts.
+//! Comparing each statement with the rows found would take memory for every collection, so
+//! statements and findings are added up instead: a statement adds a keyed hash of itself, a finding
+//! subtracts the hash of the same words. The balance is zero if both sides agree, and otherwise
+//! only with a probability of 2^-64. The key is random, so a sender cannot choose rows whose hashes
+//! cancel out.
 //!
 //! Rows must come in the order of their keys, as a snapshot has them. So the rows of one
 //! collection come together, and no row comes twice.
 //!
-//! A long string has no rows for stretches of zeros: its rows are not counted.
+//! A long string has no rows for stretches of zeros, so its rows are not counted.
 
 use crate::base::hash::KeyedHash;
 use crate::encoding::meta::decode_reclaim;
@@ -24,39 +24,39 @@ use crate::storage::{DbIndex, Result, StorageError};
 use rocksdb::ReadOptions;
 use smallvec::SmallVec;
 
-/// Rows are counted together that begin with the same bytes: behind the tag an id, and the
+/// Lengths of the prefixes, after the tag, under which rows are counted together: an id, and the
 /// numbers of the group and of the consumer that they belong to.
 const OF_COLLECTION: usize = 8;
 const OF_GROUP: usize = 16;
 const OF_CONSUMER: usize = 24;
 
-/// One for each tag.
+/// One balance for each tag.
 const BALANCES: usize = 1 + tag::STREAM_OWNED as usize;
 
-/// The rows of one DB of a data set, up to one of them.
+/// The audit of one DB of a data set, up to some row.
 #[derive(Debug)]
 pub(in crate::storage) struct Audit {
-    /// Of statements and findings.
+    /// The hash of statements and findings.
     hash: KeyedHash,
-    /// Of members: the one of the data set.
+    /// The hash that orders members in the data set.
     order: KeyedHash,
-    /// No collection has this id or a higher one.
+    /// All collections have lower ids.
     next_id: u64,
     /// Statements less findings, by the tag of the rows that they are about.
     balances: [u64; BALANCES],
-    /// The rows under one prefix that came last.
+    /// The last rows, as far as they have one prefix.
     run: Run,
     last_key: Vec<u8>,
     words: Vec<u8>,
 }
 
-/// Rows that are counted together.
+/// Consecutive rows that are counted together.
 #[derive(Debug, Default)]
 struct Run {
     tag: u8,
     prefix: SmallVec<[u8; OF_CONSUMER]>,
     rows: u64,
-    /// Of a list: the index of its first item.
+    /// For a list: the index of its first item.
     head: i64,
 }
 
@@ -101,7 +101,7 @@ impl Audit {
             tag::META => return self.meta(place, value),
             tag::TTL => {
                 let (expire_ms, user_key) = keys::split_ttl(key)?;
-                self.found(tag::TTL, &[&expire_ms.to_be_bytes(), user_key]);
+                self.found(tag::TTL, &[&expire_ms.0.to_be_bytes(), user_key]);
                 return Ok(());
             }
             tag::RECLAIM => {
@@ -142,8 +142,8 @@ impl Audit {
     fn meta(&mut self, user_key: &[u8], row: &[u8]) -> Result<()> {
         let found = MetaView::decode(row)?;
         let expire_ms = found.meta.expire_ms;
-        if expire_ms != 0 {
-            self.stated(tag::TTL, &[&expire_ms.to_be_bytes(), user_key]);
+        if expire_ms.is_some() {
+            self.stated(tag::TTL, &[&expire_ms.0.to_be_bytes(), user_key]);
         }
         if !found.meta.rows {
             return Ok(());
@@ -174,7 +174,7 @@ impl Audit {
         Ok(())
     }
 
-    /// A row stands where the hash of its member says.
+    /// Checks that a row stands where the hash of its member puts it.
     fn hashed(&self, key: &[u8]) -> Result<()> {
         let (hash, member) = keys::split_hashed(key)?;
         match self.order.hash(member) == hash {
@@ -240,7 +240,8 @@ impl Audit {
         }
     }
 
-    /// A row says that so many rows begin with `tag` and `prefix`, a list's at index `head`.
+    /// Adds the statement that so many rows begin with `tag` and `prefix`; a list's first index is
+    /// `head`.
     fn stated_count(&mut self, tag: u8, prefix: &[&[u8]], rows: u64, head: i64) {
         if rows > 0 {
             let prefix = prefix.concat();
@@ -274,10 +275,10 @@ impl Audit {
         hash
     }
 
-    /// Ends it, with all rows taken, which are in `keyspace` by now.
+    /// Ends the audit after all rows, which are in `keyspace` by now.
     ///
     /// # Errors
-    /// [`StorageError::Disagrees`]: what rows say of each other is not so.
+    /// [`StorageError::Disagrees`] if a statement differs from the rows.
     pub(in crate::storage) fn finish(
         mut self,
         engine: &Engine,
@@ -297,8 +298,7 @@ impl Audit {
         Ok(())
     }
 
-    /// The balances of the dead collections that wait for removal: no key states what they
-    /// have.
+    /// The balances of the dead collections that wait for reclaim: no meta row states their counts.
     fn take_dead(&self, engine: &Engine, keyspace: &Keyspace) -> Result<[u64; BALANCES]> {
         let mut dead = Audit {
             hash: self.hash.clone(),
@@ -329,12 +329,12 @@ impl Audit {
     }
 }
 
-/// What a hash is about: how many rows there are, or that a row says the same as another
-/// one in another order.
+/// The kinds of statements: how many rows there are, or that two rows say the same in different
+/// orders.
 const COUNT: &[u8] = b"c";
 const PAIR: &[u8] = b"p";
 
-/// Bytes of the buffer of words that are kept from row to row.
+/// The most bytes of the buffer of words that are kept from row to row.
 const WORDS_KEPT: usize = 4096;
 
 fn split(place: &[u8], at: usize) -> Result<(&[u8], &[u8])> {

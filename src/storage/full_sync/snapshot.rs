@@ -1,16 +1,17 @@
-//! All rows as they are at one binlog position, for a replica that must begin
-//! anew. Writers go on meanwhile.
+//! All rows as they are at one binlog position, for a replica that needs a full sync. Writers
+//! continue meanwhile.
 //!
-//! Rows go out as they stand on disk, in chunks of a bounded size: so a
-//! collection may be larger than memory, and a type needs nothing of its own to
-//! be replicated. The other side must read the same version of rows; it takes
-//! over the key of the hash that orders members (see [`crate::storage::full_sync::staging`]).
+//! Rows are sent as they stand on disk, in chunks of a bounded size: so a collection may be larger
+//! than memory, and replication needs no code for each type. The replica must read the same version
+//! of rows; it adopts the key of the hash that orders members (see
+//! [`crate::storage::full_sync::staging`]).
 //!
 //! ```text
 //! chunk  key length (4) ‖ key ‖ value length (4) ‖ value ‖ next row …
 //! ```
 
 use crate::encoding::Corrupt;
+use crate::encoding::binlog::Position;
 use crate::encoding::reader::Reader;
 use crate::encoding::system::{self, Counts, State};
 use crate::storage::engine::{Db, Engine, Keyspace, read_counts};
@@ -25,16 +26,16 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Bytes that an iterator reads ahead.
 const READAHEAD_BYTES: usize = 2 << 20;
 
-/// What belongs to a data set besides its rows.
+/// The metadata of a data set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DataSet {
-    /// The history that it is a point of.
+    /// The history that it belongs to.
     pub history_id: String,
-    /// That point: the position of the next row of the binlog.
-    pub position: u64,
+    /// Its position in that history: that of the next row of the binlog.
+    pub position: Position,
     /// The number of the next entry of the binlog.
     pub entry: u64,
-    /// No collection has this id or a higher one.
+    /// All collections have lower ids.
     pub next_id: u64,
     /// Key of the hash that orders members.
     pub hash_key: [u8; 16],
@@ -44,11 +45,11 @@ pub struct DataSet {
 pub struct Snapshot<'e> {
     engine: &'e Engine,
     rows: SnapshotWithThreadMode<'e, Db>,
-    /// What belongs to it.
+    /// Its metadata.
     pub data_set: DataSet,
     dbs: Vec<(DbIndex, Arc<Keyspace>)>,
     counts: BTreeMap<u32, Counts>,
-    /// All its keys.
+    /// The number of keys in all DBs.
     pub keys: u64,
     /// Libraries of functions: names and texts.
     pub libraries: Vec<(Vec<u8>, Vec<u8>)>,
@@ -77,7 +78,7 @@ impl Drop for Snapshot<'_> {
 }
 
 impl Engine {
-    /// The rows as they are now.
+    /// A snapshot of the current rows.
     pub fn snapshot(&self) -> Result<Snapshot<'_>> {
         let keep = KeepFiles::new(self);
         let rows = self.db.snapshot();
@@ -124,7 +125,7 @@ impl Engine {
         map.status()?;
         drop(map);
         let counts = read_counts(&state, rows.raw_iterator_cf(&self.system_cf))?;
-        // Of DBs: counts of a keyspace that is gone may still stand there.
+        // Only counts of DBs: counts of dropped keyspaces may still stand there.
         let of_dbs = dbs.iter().filter_map(|(_, ks)| counts.get(&ks.id.0));
         let keys = of_dbs.map(|counts| counts.keys).sum();
         // From here on the snapshot itself keeps the files.
@@ -142,7 +143,7 @@ impl Engine {
 }
 
 impl Snapshot<'_> {
-    /// The DBs that anything was ever written to, with what they have.
+    /// The DBs that have a keyspace, with their counts.
     pub fn dbs(&self) -> impl Iterator<Item = (DbIndex, Counts)> {
         self.dbs.iter().map(|(db, keyspace)| {
             let counts = self.counts.get(&keyspace.id.0);
@@ -150,8 +151,8 @@ impl Snapshot<'_> {
         })
     }
 
-    /// Calls `each` with the rows of a DB in `[from, to)`, in order, until it fails or
-    /// breaks; says whether it broke.
+    /// Calls `each` with the rows of a DB in `[from, to)`, in order, until it fails or breaks.
+    /// Returns whether it broke.
     pub fn scan<E: From<StorageError>>(
         &self,
         db: DbIndex,
@@ -178,7 +179,7 @@ impl Snapshot<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Calls `each` with one chunk of rows after the other, until it fails.
+    /// Calls `each` with all rows, chunk by chunk, until it fails.
     pub fn chunks<E: From<StorageError>>(
         &self,
         mut each: impl FnMut(DbIndex, &[u8]) -> std::result::Result<(), E>,

@@ -1,18 +1,18 @@
-//! A data set that arrives beside the one in use, and takes its place in one batch
-//! once it is complete.
+//! A staged data set: it is built beside the one in use, and replaces it in one batch once it is
+//! complete.
 //!
-//! A Kedis master sends its rows ([`Staging::put`]), and they are not installed unless they
-//! agree with each other ([`Audit`]). What another master sends is
-//! built by a transaction that writes to the staged data set alone ([`Txn::staged`](crate::storage::Txn::staged)):
-//! it takes no locks, logs nothing, tells nobody, and keys do not expire by its clock.
+//! A Kedis master sends its rows ([`Staging::put`]), and they are installed only if they agree with
+//! each other ([`Audit`]). What another master sends is written by a transaction to the staged data
+//! set alone ([`Txn::staged`](crate::storage::Txn::staged)): it takes no locks, logs nothing,
+//! notifies no client, and keys do not expire by its clock.
 //!
-//! Each DB of it is a column family that no DB of the map has. What is staged
-//! is not in the WAL: it is flushed before the batch that installs it, and if
-//! that batch never comes (the link breaks, the process dies), the families are
-//! dropped, at the latest by the next start. I2 holds over the whole: map,
-//! counts, position, replication id, libraries of functions and the key of the
-//! hash change together.
+//! Each DB of it is a column family that is not in the DB map. Staged rows are not in the WAL: they
+//! are flushed before the batch that installs them. If that batch never comes (the link breaks, the
+//! process dies), the families are dropped, at the latest by the next start. I2 holds for the
+//! whole: map, counts, position, replication id, libraries of functions and the key of the hash
+//! change together.
 
+use crate::encoding::binlog::Position;
 use crate::encoding::system::{self, State, Upstream};
 use crate::encoding::{Corrupt, MetaView, tag};
 use crate::storage::engine::history::{Following, History};
@@ -27,18 +27,18 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A data set that arrives beside the one in use.
+/// A data set that is built beside the one in use.
 pub struct Staging {
     /// Handles drop before the engine.
     parts: BTreeMap<DbIndex, Arc<Keyspace>>,
-    /// Of the DBs that a master sent as rows.
+    /// For the DBs that a master sends as rows.
     audits: BTreeMap<DbIndex, Audit>,
     pub(in crate::storage) engine: Arc<Engine>,
-    /// Bytes of rows taken.
+    /// Bytes of rows received.
     pub bytes: u64,
     /// Libraries of functions: names and texts.
     pub libraries: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Where its Redis master's stream goes on.
+    /// Where the stream of its Redis master continues.
     pub upstream: Option<Upstream>,
 }
 
@@ -55,12 +55,12 @@ impl Staging {
         }
     }
 
-    /// Keys taken.
+    /// The number of keys received.
     pub fn keys(&self) -> u64 {
         self.parts.values().map(|part| part.counts().keys).sum()
     }
 
-    /// Adds a chunk of rows to a DB. The chunks of a DB come in the order of their rows.
+    /// Adds a chunk of rows to a DB. The chunks of a DB must come in the order of their rows.
     pub fn put(&mut self, data_set: &DataSet, db: DbIndex, chunk: &[u8]) -> Result<()> {
         let part = self.keyspace(db)?;
         let audit = match self.audits.entry(db) {
@@ -76,7 +76,7 @@ impl Staging {
                 Some(&tag::META) => {
                     let found = MetaView::decode(value)?;
                     counts.keys += 1;
-                    counts.expires += u64::from(found.meta.expire_ms != 0);
+                    counts.expires += u64::from(found.meta.expire_ms.is_some());
                 }
                 Some(tag) if tag::ALL.contains(tag) => {}
                 _ => return Err(Corrupt("snapshot").into()),
@@ -93,14 +93,14 @@ impl Staging {
         if !self.engine.takes_data() {
             return Err(StorageError::NoRoom);
         }
-        let _in_flight = self.engine.disk.took(batch.size_in_bytes());
+        let _in_flight = self.engine.disk.begin_write(batch.size_in_bytes());
         let mut unlogged = WriteOptions::default();
         unlogged.disable_wal(true);
         self.engine.db.write_opt(batch, &unlogged)?;
         fail_point("staging")
     }
 
-    /// What holds a DB of it, made if there is none yet.
+    /// The staged keyspace of a DB, created if there is none yet.
     pub(in crate::storage) fn keyspace(&mut self, db: DbIndex) -> Result<Arc<Keyspace>> {
         if db.0 >= self.engine.config.databases {
             return Err(StorageError::Format(format!(
@@ -112,7 +112,7 @@ impl Staging {
         match self.parts.entry(db) {
             Entry::Occupied(part) => Ok(part.get().clone()),
             Entry::Vacant(place) => {
-                // Numbers are given away under the map's lock.
+                // Family numbers are assigned under the map's lock.
                 let _map = engine.families.keyspaces.write();
                 let (id, cf) = engine.create_family()?;
                 Ok(place.insert(Arc::new(Keyspace::new(id, cf))).clone())
@@ -120,7 +120,7 @@ impl Staging {
         }
     }
 
-    /// Ends the taking of rows that a master sends.
+    /// Ends the audit of the rows that a master has sent.
     ///
     /// # Errors
     /// [`StorageError::Disagrees`] if they do not agree with each other.
@@ -149,8 +149,8 @@ impl Drop for Staging {
 }
 
 impl Engine {
-    /// What belongs to a data set that begins a history here, as a Redis master's does:
-    /// the binlog goes on at the position where it is.
+    /// The metadata of a data set with which a new history begins here, such as a Redis master's:
+    /// the binlog continues at its present position.
     pub fn new_data_set(&self) -> Result<DataSet> {
         let range = self.binlog.range();
         Ok(DataSet {
@@ -162,8 +162,8 @@ impl Engine {
         })
     }
 
-    /// What puts a staged data set in the place of the one in use; `state`: as it is to be
-    /// after it, but for the counts, which come here.
+    /// The batch that installs a staged data set in place of the one in use. `state` is the state
+    /// after it, to which this adds the counts.
     fn batch_of_install(
         &self,
         staging: &Staging,
@@ -209,7 +209,8 @@ impl Engine {
         Ok(batch)
     }
 
-    /// The caller holds the gate exclusively. Leaves the old data set in `staging`.
+    /// Installs a staged data set. The caller holds the gate exclusively. Leaves the old data set
+    /// in `staging`.
     pub(in crate::storage) fn install(
         &self,
         staging: &mut Staging,
@@ -236,7 +237,7 @@ impl Engine {
             return Err(error);
         }
         let synced = fail_point("install-written").and_then(|()| Ok(self.db.flush_wal(true)?));
-        // It is committed. What the disk may lack is written anew once it takes writes.
+        // It is committed. What could not be synced is written again by the recovery.
         if let Err(error) = &synced {
             self.fail(error);
         }
@@ -246,14 +247,14 @@ impl Engine {
         self.binlog.restart(&commit.state);
         self.note_data_set(match synced {
             Ok(()) => data_set.position,
-            Err(_) => 0,
+            Err(_) => Position::NONE,
         });
         self.hash.set_key(&data_set.hash_key);
-        self.show_history(history);
+        self.publish_history(history);
         let mut map = self.families.keyspaces.write();
         for (db, slot) in map.iter_mut().enumerate() {
             let db = DbIndex(db as u16);
-            // Nobody has looked at its rows yet.
+            // A new `Keyspace`, from which no thread has read yet.
             let new = staging.parts.remove(&db).map(|part| {
                 let keyspace = Keyspace::new(part.id, part.cf.clone());
                 keyspace.set_counts(part.counts());

@@ -2,6 +2,7 @@
 
 use super::super::{DbIndex, Engine, StorageConfig, Txn};
 use super::{ExpectedRows, option};
+use crate::base::time::UnixMs;
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use crate::encoding::{Meta, ValueType, tag};
 use rocksdb::{DB, DBRawIterator, Options, ReadOptions, SliceTransform, Snapshot, WriteBatch};
@@ -123,7 +124,7 @@ fn dbs_have_it() {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
     let txn = &mut Txn::new(engine.clone());
-    txn.begin(1).unwrap();
+    txn.begin(UnixMs(1)).unwrap();
     let meta = Meta::new(ValueType::String);
     txn.put_key(DbIndex(0), b"key", None, meta, b"value")
         .unwrap();

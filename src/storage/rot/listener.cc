@@ -1,5 +1,4 @@
-// Keeps compactions that meet a block that cannot be read from stopping all writes;
-// `../rot.rs` says how.
+// Keeps a compaction that meets an unreadable block from stopping all writes; see `../rot.rs`.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +15,7 @@
 #include "rocksdb/listener.h"
 #include "rocksdb/utilities/object_registry.h"
 
-// Those of `../rot.rs`.
+// Defined in `../rot.rs`.
 extern "C" {
 bool kedis_rot_is_of_table(const char* message, size_t len);
 void kedis_rot_met(void* db, const char* message, size_t len);
@@ -54,7 +53,7 @@ class Listener final : public EventListener {
   }
 };
 
-// What only the classes that are derived from it may name.
+// Access to protected members of `DBImpl`.
 struct Inside : DBImpl {
   static constexpr auto kVersions = &Inside::versions_;
   static constexpr auto kMutex = &Inside::mutex_;
@@ -62,12 +61,12 @@ struct Inside : DBImpl {
 
 }  // namespace
 
-// Registers a compaction of a table alone that is never run, so that no other one takes
-// the table, nor writes where it stands. Returns whether it did: not if there is no such
-// table any more, or a compaction has it.
+// Registers a compaction of this table alone that never runs, so that no other one uses the table,
+// nor writes to its level and range. Returns whether it did: not if the table does not exist any
+// more, or a compaction has it.
 extern "C" bool kedis_rot_put_aside(void* database, uint64_t table) {
   auto* db = static_cast<DBImpl*>(static_cast<DB*>(database)->GetRootDB());
-  // It takes the mutex, too.
+  // Before the lock: this takes the mutex, too.
   const MutableDBOptions options(db->GetDBOptions());
   InstrumentedMutexLock lock(&(db->*Inside::kMutex));
   int level = 0;
@@ -85,7 +84,7 @@ extern "C" bool kedis_rot_put_aside(void* database, uint64_t table) {
   return true;
 }
 
-// Makes the listener known under a name, for option strings.
+// Registers the listener under a name, for option strings.
 extern "C" void kedis_rot_register(const char* name) {
   rocksdb::ObjectLibrary::Default()->AddFactory<EventListener>(
       name, [](const std::string&, std::unique_ptr<EventListener>* guard, std::string*) {

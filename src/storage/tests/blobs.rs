@@ -1,4 +1,4 @@
-//! Long values, which stand in files of their own.
+//! Long values in blob files.
 
 use crate::exec::testing::Client;
 use crate::resp::Value;
@@ -6,10 +6,10 @@ use crate::resp::Value;
 const KEYS: usize = 200;
 const LEN: usize = 10_000;
 
-/// What stands under a key after so many rounds; bytes that do not compress.
+/// The value of a key after so many rounds; bytes that do not compress.
 fn value(key: usize, round: usize) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed((key * 1000 + round) as u64);
-    // Every other one is long enough to stand in fragments.
+    // Every other value is so long that it is stored in fragments.
     let len = LEN * (1 + 2 * (key % 2));
     (0..len).map(|_| rng.u8(..)).collect()
 }
@@ -28,7 +28,7 @@ fn bytes(client: &Client, property: &str) -> u64 {
 }
 
 #[test]
-fn long_values_stand_beside_the_tables_and_their_space_comes_back() {
+fn long_values_go_to_blob_files_and_their_space_is_freed() {
     let mut client = Client::with(|config| {
         config.min_blob_size = 4 << 10;
         config.target_file_size = 1 << 20;
@@ -41,7 +41,7 @@ fn long_values_stand_beside_the_tables_and_their_space_comes_back() {
     assert!(bytes(&client, "sst-files") < live / 5);
     for round in 1..=10 {
         set_all(&mut client, round);
-        // Old fragments go by and by.
+        // Reclaim removes the old fragments.
         let mut txn = crate::storage::Txn::new(client.server().engine.clone());
         while let Some(mut pass) = txn.begin_reclaim(crate::storage::DbIndex(0)) {
             while txn.reclaim_slice(&mut pass, 1 << 20).unwrap().more {}
@@ -68,7 +68,7 @@ fn long_values_stand_beside_the_tables_and_their_space_comes_back() {
 }
 
 #[test]
-fn by_default_they_stand_in_the_tables() {
+fn by_default_long_values_go_to_tables() {
     let mut client = Client::new();
     set_all(&mut client, 0);
     assert_eq!(bytes(&client, "blob-file"), 0);

@@ -1,7 +1,8 @@
-//! Copies in memory of a collection that dies and is reclaimed before the commit
-//! that made it die has brought the copies up to date.
+//! Cached rows of a collection that dies and is reclaimed before the commit that removed it has
+//! updated the caches.
 
 use super::run::config;
+use crate::base::time::UnixMs;
 use crate::encoding::meta::{Counted, ListSpan};
 use crate::encoding::{CollectionId, Meta, RowKey, ValueType, keys, tag};
 use crate::storage::Direction;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 const DB: DbIndex = DbIndex(0);
 const KEY: &[u8] = b"key";
-/// Elements of a collection, with the numbers from 0 on.
+/// Number of elements of a collection; they are numbered from 0.
 const ELEMENTS: u64 = 9;
 
 /// The rows of an element.
@@ -64,7 +65,7 @@ fn read_all(txn: &mut Txn, kind: ValueType, id: CollectionId) {
 }
 
 fn turn<R>(txn: &mut Txn, act: impl FnOnce(&mut Txn) -> R) -> R {
-    txn.begin(1).unwrap();
+    txn.begin(UnixMs(1)).unwrap();
     let hash = txn.key_hash(DB, KEY);
     txn.lock([hash].into_iter()).unwrap();
     let done = act(txn);
@@ -80,10 +81,10 @@ fn reclaim(engine: &Arc<Engine>) {
     txn.end_reclaim(pass);
 }
 
-/// Two faults. The commit brought elements that it had written itself into memory
-/// after the reclaim pass had removed the rows: the run of a dead list was not what is
-/// stored from then on. And the pass read the rows to remove from a run that had not
-/// been brought up to date yet: an element in the middle of it stayed on disk for ever.
+/// Two faults. The commit cached elements that it had written itself after the reclaim pass had
+/// removed the rows: the cached range of a dead list was wrong from then on. And the pass read the
+/// rows to remove from a cached range that was not updated yet: an element in the middle of it
+/// stayed on disk for ever.
 #[test]
 fn what_dies_is_reclaimed_whole_and_leaves_no_copy() {
     for kind in [

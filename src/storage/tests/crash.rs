@@ -1,9 +1,10 @@
-//! Crashes: a child process runs the model's operations until a fail point
-//! aborts it. What it had been told is durable must be there, and at most one
-//! commit more; the database has no fault.
+//! Crashes: a child process runs the model's operations until a fail point aborts it. The commits
+//! that it knows to be durable must be there, and at most one commit more; the database has no
+//! fault.
 
 use super::model::{DBS, Key, Model, Op};
 use super::run::{Runner, config, read_db};
+use crate::base::time::UnixMs;
 use crate::storage::{DbIndex, Engine, Txn};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -20,8 +21,8 @@ const DIR: &str = "KEDIS_TEST_CRASH_DIR";
 const SEED: &str = "KEDIS_TEST_CRASH_SEED";
 const STEPS: usize = 600;
 
-/// The operations between one commit and the next, that commit last. Exclusive
-/// operations and background passes commit several times: they stand alone.
+/// The operations from one commit to the next, that commit last. Exclusive operations and
+/// background passes commit several times, so each has a turn of its own.
 fn turns(seed: u64) -> Vec<Vec<Op>> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut model = Model::default();
@@ -52,7 +53,7 @@ fn push(turns: &mut [Vec<Op>], op: Op) {
     }
 }
 
-/// The child's part: runs turns and notes each that is durable.
+/// The child process: runs turns and notes each that is durable.
 #[test]
 #[ignore = "run by the test below in a process of its own"]
 fn child() {
@@ -80,7 +81,7 @@ fn survives_a_crash_at_every_point() {
     }
 }
 
-fn read_all(dir: &Path, now_ms: u64) -> [BTreeMap<Vec<u8>, Key>; DBS as usize] {
+fn read_all(dir: &Path, now_ms: UnixMs) -> [BTreeMap<Vec<u8>, Key>; DBS as usize] {
     let mut txn = Txn::new(Engine::open(config(dir)).unwrap());
     txn.begin(now_ms).unwrap();
     let all = std::array::from_fn(|db| read_db(txn.reading(), DbIndex(db as u16)));
@@ -114,7 +115,7 @@ fn crash_once(seed: u64, point: &str, hit: u32) {
         let before = model.clone();
         in_flight.iter().for_each(|op| model.apply(op));
         if is_pass {
-            // A pass commits in slices: any part of the due keys may be gone.
+            // A pass commits in slices: any part of the due keys may be deleted.
             for (db, found) in found.iter().enumerate() {
                 assert!(found.iter().all(|(k, v)| before.dbs[db].get(k) == Some(v)));
                 assert!(model.dbs[db].keys().all(|k| found.contains_key(k)));
@@ -124,7 +125,7 @@ fn crash_once(seed: u64, point: &str, hit: u32) {
             assert_eq!(found, model.dbs);
         }
     }
-    // And it goes on from there.
+    // The database works on from there.
     let mut runner = Runner::open(dir.path(), &model);
     runner.check();
     let mut rng = fastrand::Rng::with_seed(seed);

@@ -1,11 +1,12 @@
 //! All memtables together keep to their share of the memory budget.
 
 use super::super::{DbIndex, Engine, StorageConfig, Txn};
+use crate::base::time::UnixMs;
 use crate::encoding::{Meta, ValueType};
 use crate::sys::testing::wait_for;
 use std::sync::Arc;
 
-/// DBs that each have less in memory than RocksDB would write out by itself.
+/// DBs that each have less in memory than RocksDB would flush by itself.
 const DBS: u16 = 8;
 const VALUE: [u8; 4096] = [7; 4096];
 
@@ -28,7 +29,7 @@ fn memtables_of_many_dbs_are_written_out() {
     );
     let mut txn = Txn::new(engine.clone());
     let mut put = |db: u16, i: usize| {
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         let meta = Meta::new(ValueType::String);
         let key = i.to_be_bytes();
         txn.put_key(DbIndex(db), &key, None, meta, &VALUE).unwrap();
@@ -37,8 +38,8 @@ fn memtables_of_many_dbs_are_written_out() {
     for i in 0..2 * share / VALUE.len() {
         (0..DBS).for_each(|db| put(db, i));
     }
-    // Flushes may be behind by a few memtables of each DB. They catch up, and what is too
-    // much after that goes with the next writes.
+    // Flushes may be behind by a few memtables of each DB. They catch up, and the next writes cause
+    // further flushes.
     wait_for("memtables that keep to their share", || {
         let fits = engine.memtable_usage().0 <= share;
         if !fits {
@@ -52,7 +53,7 @@ fn memtables_of_many_dbs_are_written_out() {
 fn with_a_row_in_each(engine: &Arc<Engine>, dbs: std::ops::Range<u16>) -> usize {
     let mut txn = Txn::new(engine.clone());
     for db in dbs {
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         let meta = Meta::new(ValueType::String);
         txn.put_key(DbIndex(db), b"key", None, meta, b"value")
             .unwrap();
@@ -61,12 +62,12 @@ fn with_a_row_in_each(engine: &Arc<Engine>, dbs: std::ops::Range<u16>) -> usize 
     engine.memtable_usage().0
 }
 
-/// The size of memtables goes by the budget, also by one that is set later.
+/// The size of memtables follows the budget, also when that changes.
 #[test]
 fn memtables_are_no_larger_than_the_budget_allows() {
     let (dir, config, engine) = small();
     with_a_row_in_each(&engine, 0..DBS);
-    // RocksDB writes down what its column families have.
+    // RocksDB writes the options of its column families to a file.
     let sizes = || {
         let files = std::fs::read_dir(dir.path()).unwrap();
         let names = files.map(|file| file.unwrap().path());
@@ -99,7 +100,7 @@ fn memtables_of_very_many_dbs_are_small_without_rows() {
     assert!(used < usize::from(DBS) << 19, "{used} bytes");
 }
 
-/// However much others take, there is a block cache; and it can come back.
+/// The block cache keeps half of its share, whatever others take, and can grow again.
 #[test]
 fn the_block_cache_gives_up_half_at_the_most() {
     let (_dir, _, engine) = small();

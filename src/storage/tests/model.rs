@@ -1,11 +1,12 @@
-//! What a database should hold, and random operations on it. Nothing here
-//! knows the engine: a sequence of operations follows from its seed alone.
+//! The expected contents of a database, and random operations on it. Nothing here depends on the
+//! engine: a sequence of operations follows from its seed alone.
 
+use crate::base::time::UnixMs;
 use std::collections::BTreeMap;
 
 pub const DBS: u16 = 3;
 
-/// Names that are prefixes of each other, empty, binary.
+/// Names that are prefixes of one another, empty, or binary.
 const NAMES: [&[u8]; 9] = [
     b"",
     b"\0",
@@ -18,7 +19,7 @@ const NAMES: [&[u8]; 9] = [
     b"l",
 ];
 
-pub const START_MS: u64 = 1_000_000;
+pub const START_MS: UnixMs = UnixMs(1_000_000);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
@@ -26,13 +27,13 @@ pub enum Content {
     Bytes(Vec<u8>),
     /// A hash in rows.
     Fields(BTreeMap<Vec<u8>, Vec<u8>>),
-    /// A list in rows, from an index on.
+    /// A list in rows, with the index of the first.
     Items(i64, Vec<Vec<u8>>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    pub expire_ms: u64,
+    pub expire_ms: UnixMs,
     pub content: Content,
 }
 
@@ -44,24 +45,24 @@ pub struct At {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
-    /// Replaces whatever is there.
+    /// Replaces the key, whatever it was.
     Put(At, Key),
     /// Sets a field if the key is a hash.
     SetField(At, Vec<u8>, Vec<u8>),
     DeleteField(At, Vec<u8>),
     /// Puts an item in front if the key is a list.
     PushFront(At, Vec<u8>),
-    /// Deletes so many items from the front by a range deletion.
+    /// Deletes so many items at the front by a range deletion.
     CutFront(At, usize),
     Delete(At),
     /// Within a DB.
     Rename(At, &'static [u8]),
-    SetExpiry(At, u64),
+    SetExpiry(At, UnixMs),
     /// Needs an exclusive turn: what is pending is committed first.
     Clear(u16),
     Swap(u16, u16),
     Look(At),
-    /// Several, taken back in the end or not.
+    /// Several commands; whether they are rolled back at the end.
     Group(Vec<Op>, bool),
     Advance(u64),
     Commit,
@@ -76,16 +77,16 @@ type Db = BTreeMap<Vec<u8>, Key>;
 pub struct Model {
     pub dbs: [Db; DBS as usize],
     pub elapsed_ms: u64,
-    /// Entries that the binlog should have got.
+    /// The expected number of new binlog entries.
     pub entries: u64,
 }
 
 impl Model {
-    pub fn now_ms(&self) -> u64 {
+    pub fn now_ms(&self) -> UnixMs {
         START_MS + self.elapsed_ms
     }
 
-    /// The key as a look-up of a writing command finds it: deleted if its time is over.
+    /// The key as a look-up of a writing command finds it: deleted if it has expired.
     fn find(&mut self, at: At) -> Option<&mut Key> {
         let now_ms = self.now_ms();
         let db = &mut self.dbs[usize::from(at.db)];
@@ -115,7 +116,7 @@ impl Model {
         }
     }
 
-    /// Applies a command; says whether it changed anything.
+    /// Applies a command. Returns whether it changed anything.
     fn command(&mut self, op: &Op) -> bool {
         match op {
             Op::Put(at, key) => {
@@ -259,17 +260,17 @@ impl Model {
         }
     }
 
-    /// Never, or a moment that may be over already.
-    fn expiry(&self, rng: &mut fastrand::Rng) -> u64 {
+    /// None, or a time that may have passed already.
+    fn expiry(&self, rng: &mut fastrand::Rng) -> UnixMs {
         match rng.u32(..3) {
-            0 => self.now_ms() - 200 + rng.u64(..1_000),
-            _ => 0,
+            0 => self.now_ms().before(200) + rng.u64(..1_000),
+            _ => UnixMs::NONE,
         }
     }
 }
 
-fn is_due(key: &Key, now_ms: u64) -> bool {
-    key.expire_ms != 0 && key.expire_ms <= now_ms
+fn is_due(key: &Key, now_ms: UnixMs) -> bool {
+    key.expire_ms.is_some() && key.expire_ms <= now_ms
 }
 
 fn name(rng: &mut fastrand::Rng) -> &'static [u8] {

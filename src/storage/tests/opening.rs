@@ -1,14 +1,15 @@
-//! Which directories are opened as a database, and what an older format becomes.
+//! Which directories are opened as a database, and the conversion of an older format.
 
 use super::super::engine::Db;
 use super::super::{DbIndex, Engine, StorageConfig, StorageError, Txn, is_copy};
+use crate::base::time::UnixMs;
 use crate::encoding::system::{self, Counts, KeyspaceId, State};
 use crate::encoding::{FORMAT_VERSION, Meta, ValueType};
 use rocksdb::Options;
 use std::path::Path;
 use std::sync::Arc;
 
-/// More than have their counts in the state row.
+/// More DBs than can have their counts in the state row.
 const DBS: u16 = 20;
 
 fn open(dir: &Path) -> Result<Arc<Engine>, StorageError> {
@@ -31,14 +32,14 @@ fn raw(dir: &Path) -> Db {
     Db::open_cf(&options, dir, names).unwrap()
 }
 
-/// Keys of every DB; the n-th has n + 1 of them, one with an expiry.
+/// Writes keys to every DB; the n-th gets n + 1 of them, one with an expiry.
 fn fill(engine: &Arc<Engine>) {
     let mut txn = Txn::new(engine.clone());
     for db in 0..DBS {
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         for key in 0..=db {
             let mut meta = Meta::new(ValueType::String);
-            meta.expire_ms = if key == 0 { u64::MAX } else { 0 };
+            meta.expire_ms = if key == 0 { UnixMs::MAX } else { UnixMs::NONE };
             let key = key.to_be_bytes();
             txn.put_key(DbIndex(db), &key, None, meta, b"value")
                 .unwrap();
@@ -66,7 +67,7 @@ fn assert_counts(engine: &Engine) {
     );
 }
 
-/// Every commit wrote the counts of all DBs: with some hundred of them, ten kilobytes.
+/// Every commit once wrote the counts of all DBs: ten kilobytes with some hundred DBs.
 #[test]
 fn a_commit_writes_the_counts_that_it_changes() {
     let dir = tempfile::tempdir().unwrap();
@@ -81,7 +82,7 @@ fn a_commit_writes_the_counts_that_it_changes() {
     assert_counts(&open(dir.path()).unwrap());
 }
 
-/// A full sync leaves the counts of the keyspaces that it has replaced.
+/// A full sync leaves the counts of the keyspaces that it replaces.
 #[test]
 fn counts_of_keyspaces_that_are_gone_count_for_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -142,7 +143,7 @@ fn versions_that_are_not_known_are_refused() {
     }
 }
 
-/// The column families of another program's database were dropped, without a word.
+/// The column families of another program's database were once dropped silently.
 #[test]
 fn databases_of_other_programs_are_left_alone() {
     let families: [&[&str]; 3] = [&["metadata"], &["ks0"], &[]];
@@ -163,7 +164,7 @@ fn databases_of_other_programs_are_left_alone() {
     }
 }
 
-/// What a first start leaves that was broken off at once.
+/// An interrupted first start leaves an empty database.
 #[test]
 fn an_empty_database_becomes_one() {
     let dir = tempfile::tempdir().unwrap();
@@ -172,7 +173,7 @@ fn an_empty_database_becomes_one() {
     assert_counts(&open(dir.path()).unwrap());
 }
 
-/// Of a DB that was empty, and was not to be any more, a row stayed: no snapshot could be
+/// The row of an empty DB beyond `databases` once stayed in the map, and then no snapshot could be
 /// made.
 #[test]
 fn fewer_dbs_than_before() {
@@ -190,7 +191,7 @@ fn fewer_dbs_than_before() {
     }
     let engine = open(dir.path()).unwrap();
     let mut txn = Txn::new(engine.clone());
-    txn.begin_exclusive(1).unwrap();
+    txn.begin_exclusive(UnixMs(1)).unwrap();
     txn.clear_db(DbIndex(DBS - 1)).unwrap();
     txn.commit().unwrap();
     engine.make_durable().unwrap();
@@ -206,7 +207,7 @@ fn fewer_dbs_than_before() {
 }
 
 #[test]
-fn what_is_a_copy() {
+fn a_checkpoint_is_known_as_a_copy() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(&dir.path().join("db")).unwrap();
     fill(&engine);
@@ -214,7 +215,7 @@ fn what_is_a_copy() {
     engine.checkpoint(&copy).unwrap();
     assert!(is_copy(&copy));
     std::fs::write(copy.join("notes"), "precious").unwrap();
-    assert!(!is_copy(&copy), "it has a file of somebody");
+    assert!(!is_copy(&copy), "it has a foreign file");
     assert!(!is_copy(dir.path()), "it has no database");
     let other = dir.path().join("other");
     let rows = raw(&other);

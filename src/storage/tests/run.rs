@@ -1,6 +1,7 @@
 //! Applies the model's operations to a database, and reads databases back.
 
 use super::model::{At, Content, DBS, Key, Model, Op};
+use crate::base::time::UnixMs;
 use crate::encoding::meta::{Counted, MetaView};
 use crate::encoding::reader::Reader;
 use crate::encoding::{CollectionId, Meta, ValueType, keys, tag};
@@ -23,15 +24,15 @@ pub fn config(dir: &Path) -> StorageConfig {
     let mut config = StorageConfig::new(dir.join("db"));
     config.databases = DBS;
     config.memory_budget = 16 << 20;
-    // Small, so that rows get into table files.
+    // Small, so that rows are flushed to table files.
     config.write_buffer_size = 64 << 10;
-    // So small that it happens.
+    // So small that collections are written ahead.
     config.ahead_bytes = 64;
     config
 }
 
 impl Runner {
-    /// `model` is what the database holds.
+    /// `model` must be equal to the contents of the database.
     pub fn open(dir: &Path, model: &Model) -> Runner {
         let engine = Engine::open(config(dir)).unwrap();
         Runner {
@@ -44,7 +45,7 @@ impl Runner {
         }
     }
 
-    fn now_ms(&self) -> u64 {
+    fn now_ms(&self) -> UnixMs {
         super::model::START_MS + self.elapsed_ms
     }
 
@@ -80,7 +81,7 @@ impl Runner {
             }
             Op::Clear(_) | Op::Swap(..) => {
                 self.txn.begin_exclusive(self.now_ms()).unwrap();
-                // Taken back once, to see that this works too.
+                // Rolled back once, to test that, too.
                 let savepoint = self.txn.savepoint();
                 self.command(op);
                 self.txn.rollback(&savepoint);
@@ -132,20 +133,20 @@ impl Runner {
         self.txn.finish_command(DbIndex(0), &[b"command"]);
     }
 
-    /// The thread that has written reads its own writes.
+    /// Compares what the writing thread reads, its own writes included.
     pub fn compare_pending(&mut self, model: &Model) {
         self.txn.begin(self.now_ms()).unwrap();
         compare(self.txn.reading(), model);
     }
 
-    /// Another thread reads what is committed.
+    /// Compares what another thread reads, which is what is committed.
     pub fn compare_committed_state(&mut self, model: &Model) {
         self.other.begin(self.now_ms()).unwrap();
         compare(self.other.reading(), model);
         self.other.commit().unwrap();
     }
 
-    /// The same, and the binlog has got as many entries as it should.
+    /// The same, and the number of new entries in the binlog.
     pub fn compare_committed(&mut self, model: &Model) {
         self.compare_committed_state(model);
         let entries = self.engine.binlog.range().next_entry - self.entries_before;
@@ -301,7 +302,10 @@ fn compare(view: &mut View, model: &Model) {
         let found = read_db(view, DbIndex(db));
         assert_eq!(&found, expected, "DB {db}");
         let counts = view.counts(DbIndex(db));
-        let expires = expected.values().filter(|key| key.expire_ms != 0).count();
+        let expires = expected
+            .values()
+            .filter(|key| key.expire_ms.is_some())
+            .count();
         assert_eq!(
             (counts.keys, counts.expires),
             (expected.len() as u64, expires as u64)
@@ -360,7 +364,7 @@ fn read_elements(view: &mut View, db: DbIndex, tag: u8, id: CollectionId) -> Row
     read_range(view, db, &from, &to)
 }
 
-/// Reads a range both ways, which must agree.
+/// Reads a range in both directions, which must agree.
 fn read_range(view: &mut View, db: DbIndex, from: &[u8], to: &[u8]) -> Rows {
     let [forward, mut backward] = [Direction::Forward, Direction::Backward].map(|direction| {
         let mut rows = Vec::new();

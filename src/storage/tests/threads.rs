@@ -1,6 +1,7 @@
 //! Several threads on the same keys.
 
 use super::run::config;
+use crate::base::time::UnixMs;
 use crate::encoding::{Meta, ValueType};
 use crate::storage::{DbIndex, Engine, KeyMeta, Txn, View};
 use std::sync::Arc;
@@ -25,16 +26,16 @@ fn write(txn: &mut Txn, key: &[u8], old: Option<&Meta>, amount: i64) {
         .unwrap();
 }
 
-/// Each command moves money between two keys; several commands share a turn.
-/// The sum stays, whatever the interleaving, and nobody waits for ever. Who reads apart
-/// sees it at every moment.
+/// Each command moves money between two keys; several commands share a turn. The sum is constant
+/// whatever the interleaving, and no thread waits for ever. Reads from a snapshot see the sum at
+/// every moment.
 #[test]
 fn transfers_between_locked_keys_keep_the_sum() {
     let seed = super::seed();
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open(config(dir.path())).unwrap();
     let mut txn = Txn::new(engine.clone());
-    txn.begin(1).unwrap();
+    txn.begin(UnixMs(1)).unwrap();
     for n in 0..KEYS {
         write(&mut txn, &name(n), None, START);
     }
@@ -51,14 +52,14 @@ fn transfers_between_locked_keys_keep_the_sum() {
         let threads: Vec<_> = (0..THREADS).map(transfer).collect();
         let mut sums = 0;
         while sums < KEYS || threads.iter().any(|thread| !thread.is_finished()) {
-            txn.begin(1).unwrap();
+            txn.begin(UnixMs(1)).unwrap();
             let all: i64 = txn.read_apart(sum);
             assert_eq!(all, START * KEYS as i64, "after {sums}");
             txn.commit().unwrap();
             sums += 1;
         }
     });
-    txn.begin(1).unwrap();
+    txn.begin(UnixMs(1)).unwrap();
     let all: i64 = sum(&mut txn);
     assert_eq!(all, START * KEYS as i64);
     assert_eq!(txn.counts(DbIndex(0)).keys, KEYS as u64);
@@ -68,12 +69,12 @@ fn transfers_between_locked_keys_keep_the_sum() {
 }
 
 #[test]
-fn who_reads_apart_sees_one_moment_also_of_hot_rows() {
+fn a_snapshot_shows_one_moment_also_of_cached_rows() {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open(config(dir.path())).unwrap();
     let [mut reader, mut writer] = [(); 2].map(|()| Txn::new(engine.clone()));
     let mut set = |n: usize, to: i64| {
-        writer.begin(1).unwrap();
+        writer.begin(UnixMs(1)).unwrap();
         let hash = writer.key_hash(DbIndex(0), &name(n));
         writer.lock([hash].into_iter()).unwrap();
         let old = writer.lookup(DbIndex(0), &name(n)).unwrap();
@@ -82,7 +83,7 @@ fn who_reads_apart_sees_one_moment_also_of_hot_rows() {
         writer.commit().unwrap();
     };
     (0..KEYS).for_each(|n| set(n, 1));
-    reader.begin(1).unwrap();
+    reader.begin(UnixMs(1)).unwrap();
     reader.read_apart(|view| {
         set(1, 2);
         set(KEYS, 2);
@@ -99,15 +100,15 @@ fn who_reads_apart_sees_one_moment_also_of_hot_rows() {
     reader.commit().unwrap();
 }
 
-/// Those who had to wait for a writer read side by side, too.
+/// Readers that had to wait for a writer share the key, too.
 #[test]
 fn readers_share_a_key_that_they_waited_for() {
     const READERS: usize = 3;
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open(config(dir.path())).unwrap();
     let mut writer = Txn::new(engine.clone());
-    writer.begin(1).unwrap();
-    // Three names, of which two share a stripe.
+    writer.begin(UnixMs(1)).unwrap();
+    // Three hashes, two of which share a stripe.
     let hash = writer.key_hash(DbIndex(0), b"key");
     let hashes = [hash, hash ^ 1 << 40, hash ^ (1 << 40 | 1)];
     writer.lock([hash].into_iter()).unwrap();
@@ -120,7 +121,7 @@ fn readers_share_a_key_that_they_waited_for() {
         for n in 0..READERS {
             scope.spawn(move || {
                 let mut txn = Txn::new(engine.clone());
-                txn.begin(1).unwrap();
+                txn.begin(UnixMs(1)).unwrap();
                 // What is pending is committed before a thread waits.
                 txn.lock([txn.key_hash(DbIndex(0), &name(n))].into_iter())
                     .unwrap();
@@ -129,7 +130,7 @@ fn readers_share_a_key_that_they_waited_for() {
                 let found = txn.lookup(DbIndex(0), b"key").unwrap().unwrap();
                 assert_eq!(amount(&found), START);
                 reading.fetch_add(1, Ordering::Relaxed);
-                // Nobody lets go before all have it.
+                // No reader releases the key before all have it.
                 while reading.load(Ordering::Relaxed) < READERS {
                     std::thread::yield_now();
                 }
@@ -143,7 +144,7 @@ fn readers_share_a_key_that_they_waited_for() {
         assert_eq!(reading.load(Ordering::Relaxed), 0);
         writer.commit().unwrap();
     });
-    writer.begin(1).unwrap();
+    writer.begin(UnixMs(1)).unwrap();
     assert_eq!(writer.lock(hashes.into_iter()).unwrap(), 0);
     writer.commit().unwrap();
     let report = engine.check().unwrap();
@@ -154,7 +155,7 @@ fn transfer(engine: Arc<Engine>, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut txn = Txn::new(engine.clone());
     for _ in 0..TRANSFERS {
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         let (from, to) = (name(rng.usize(..KEYS)), name(rng.usize(..KEYS)));
         if from != to {
             let locked = [&from, &to].map(|key| txn.key_hash(DbIndex(0), key));
@@ -179,8 +180,8 @@ fn transfer(engine: Arc<Engine>, seed: u64) {
     engine.make_durable().unwrap();
 }
 
-/// The first writer of a DB makes its keyspace; a turn that had begun before
-/// once did not see what that writer committed, even under the key's lock.
+/// The first writer of a DB creates its keyspace; a turn that had begun before once did not see
+/// what that writer committed, even under the key's lock.
 #[test]
 fn a_lock_shows_what_its_last_holder_wrote_to_a_new_db() {
     let dir = tempfile::tempdir().unwrap();
@@ -189,8 +190,8 @@ fn a_lock_shows_what_its_last_holder_wrote_to_a_new_db() {
     let key = name(0);
     for db in [DbIndex(0), DbIndex(1)] {
         let hash = engine.key_hash(db, &key);
-        early.begin(1).unwrap();
-        first.begin(1).unwrap();
+        early.begin(UnixMs(1)).unwrap();
+        first.begin(UnixMs(1)).unwrap();
         first.lock([hash].into_iter()).unwrap();
         let meta = Meta::new(ValueType::String);
         first.put_key(db, &key, None, meta, b"12345678").unwrap();

@@ -1,19 +1,17 @@
-//! Rows of new collections that are written before the commit which makes them
-//! reachable.
+//! Writes the rows of new collections before the commit that makes them reachable.
 //!
-//! A commit holds the commit lock for as long as the storage engine takes for
-//! its batch, half a second for a million rows (COPY, MOVE, SUNIONSTORE, RESTORE
-//! of a large collection), and everybody else waits. But rows under an id that
-//! this very turn has drawn can be reached by nobody before their meta row is
-//! committed. So when there are many of them they go ahead, in slices with a
-//! commit lock of their own each.
+//! A commit holds the commit lock for as long as RocksDB takes for its batch, half a second for a
+//! million rows (COPY, MOVE, SUNIONSTORE, RESTORE of a large collection), and all other threads
+//! wait. But rows under an id that this turn has drawn cannot be reached before their meta row is
+//! committed. So if there are many of them, they are written ahead of the batch, in slices that
+//! take the commit lock for each.
 //!
-//! I2, I6: the first slice queues the id for reclaim, the final batch takes it
-//! off the queue. After a crash in between the rows are reclaimed, nothing else is
-//! left. While they are written the id is on a list that reclaim passes leave out.
+//! I2, I6: the first slice queues the id for reclaim, and the final batch removes it from the
+//! queue. After a crash in between the rows are reclaimed, and nothing else is left. While they are
+//! written the id is on a list of ids that reclaim passes skip.
 //!
-//! A command whose result is larger than a turn should hold in memory writes its
-//! rows ahead while it is at it ([`Early`]); they never are in the pending batch.
+//! A command whose result is larger than a turn should hold in memory writes its rows ahead while
+//! it produces them ([`Early`]); they are never in the pending batch.
 
 use crate::encoding::keys::element;
 use crate::encoding::meta::encode_reclaim;
@@ -28,18 +26,18 @@ use parking_lot::MutexGuard;
 use rocksdb::WriteBatch;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bytes of rows that one slice writes.
+/// Bytes of rows in one slice.
 const SLICE_BYTES: usize = 64 << 10;
 
-/// The collections whose rows went ahead of a batch.
+/// The collections whose rows were written ahead of a batch.
 pub(in crate::storage) type Sent = BTreeSet<Place>;
 
-/// Whether a row went ahead.
-pub(in crate::storage) fn went(sent: &Sent, keyspace: KeyspaceId, row_key: &[u8]) -> bool {
+/// Whether a row was written ahead.
+pub(in crate::storage) fn was_sent(sent: &Sent, keyspace: KeyspaceId, row_key: &[u8]) -> bool {
     !sent.is_empty() && element(row_key).is_some_and(|(id, _)| sent.contains(&(keyspace, id)))
 }
 
-/// Rows of one new collection on their way; see the module.
+/// Rows of one new collection that are written before its key.
 pub struct Early {
     cf: ColumnFamily,
     slice: WriteBatch,
@@ -53,9 +51,9 @@ impl std::fmt::Debug for Early {
 }
 
 impl Txn {
-    /// Begins to write rows ahead of a collection, of about so many rows, whose id
-    /// this turn has drawn. They count from [`Txn::finish_early`] on. `None`: they
-    /// must stand in the pending batch, which deletes ranges.
+    /// Begins to write rows of a collection ahead, about `rows` of them, whose id this turn has
+    /// drawn. They can be read after [`Txn::finish_early`]. `None` if they must go into the pending
+    /// batch, because that deletes ranges.
     pub fn begin_early(
         &mut self,
         db: DbIndex,
@@ -76,7 +74,7 @@ impl Txn {
         Ok(Some(Early { cf, slice }))
     }
 
-    /// Writes a row ahead.
+    /// Writes a row ahead of the batch.
     pub fn put_early(&mut self, early: &mut Early, key: &[u8], value: &[u8]) -> Result<()> {
         early.slice.put_cf(&early.cf, key, value);
         match early.slice.size_in_bytes() >= SLICE_BYTES {
@@ -86,13 +84,13 @@ impl Txn {
         }
     }
 
-    /// All rows are written: this turn may read them now.
+    /// Ends the rows: this turn can read them now.
     pub fn finish_early(&mut self, early: Early) -> Result<()> {
         self.write_slice(early.slice)
     }
 
-    /// Leaves all collections but the first `keep` of this turn to the reclaim
-    /// passes.
+    /// Leaves all collections of this turn that were written ahead, but the first `keep`, to the
+    /// reclaim passes.
     pub(in crate::storage) fn give_up_early(&mut self, keep: usize) {
         let keep = keep.min(self.batch.early.len());
         let given_up = self.batch.early.split_off(keep);
@@ -103,46 +101,46 @@ impl Txn {
     }
 }
 
-/// What stands in the pending batch for collections.
-pub(in crate::storage) type Loads = BTreeMap<Place, Load>;
+/// The rows of collections in the pending batch.
+pub(in crate::storage) type NewCollections = BTreeMap<Place, NewCollection>;
 
-/// What stands in the pending batch for one collection.
-pub(in crate::storage) struct Load {
+/// The rows of one collection in the pending batch.
+pub(in crate::storage) struct NewCollection {
     kind: ValueType,
     rows: u64,
     bytes: usize,
 }
 
 impl View {
-    /// The collections that this turn has made and whose rows are many.
-    pub(in crate::storage) fn loads_to_send(&self) -> Loads {
+    /// The new collections of this turn that have so many bytes that they are written ahead.
+    pub(in crate::storage) fn large_new_collections(&self) -> NewCollections {
         let least = self.engine.config.ahead_bytes;
-        // A range deletion means what stands before it in the batch: no row may
-        // be written before that.
+        // A range deletion deletes what stands before it in the batch: no row may be written before
+        // that.
         if self.batch.overlay.bytes() < least || self.batch.overlay.deletes_ranges() {
-            return Loads::new();
+            return NewCollections::new();
         }
-        let mut loads = self.loads_of_new_collections();
-        loads.retain(|_, load| load.bytes >= least);
-        loads
+        let mut collections = self.new_collections();
+        collections.retain(|_, collection| collection.bytes >= least);
+        collections
     }
 
-    /// Writes the rows of these collections. They are on the list of those that go ahead
-    /// from now on, also if it fails.
-    pub(in crate::storage) fn send_ahead(&self, loads: &Loads) -> Result<()> {
-        if loads.is_empty() {
+    /// Writes the rows of these collections ahead. They are on the list of such collections from
+    /// now on, even if this fails.
+    pub(in crate::storage) fn send_ahead(&self, collections: &NewCollections) -> Result<()> {
+        if collections.is_empty() {
             return Ok(());
         }
-        let sent: Sent = loads.keys().copied().collect();
+        let sent: Sent = collections.keys().copied().collect();
         self.engine.ahead.lock().extend(&sent);
         let mut slice = WriteBatch::default();
-        for ((keyspace, id), load) in loads {
-            let value = encode_reclaim(load.kind, load.rows);
+        for ((keyspace, id), collection) in collections {
+            let value = encode_reclaim(collection.kind, collection.rows);
             slice.put_cf(&self.column_family(*keyspace)?, keys::reclaim(*id), value);
         }
         for step in self.batch.overlay.steps() {
             if let Step::Put(keyspace, key, value) = step
-                && went(&sent, keyspace, key)
+                && was_sent(&sent, keyspace, key)
             {
                 slice.put_cf(&self.column_family(keyspace)?, key, value);
                 if slice.size_in_bytes() >= SLICE_BYTES {
@@ -153,11 +151,11 @@ impl View {
         self.write_slice(slice)
     }
 
-    fn loads_of_new_collections(&self) -> Loads {
+    fn new_collections(&self) -> NewCollections {
         let new_ids = self.batch.new_ids.borrow();
-        let mut loads = Loads::new();
+        let mut collections = NewCollections::new();
         if new_ids.is_empty() {
-            return loads;
+            return collections;
         }
         for step in self.batch.overlay.steps() {
             if let Step::Put(keyspace, key, value) = step
@@ -165,14 +163,16 @@ impl View {
                 && new_ids.contains(&id)
             {
                 let (rows, bytes) = (0, 0);
-                let load = loads
-                    .entry((keyspace, id))
-                    .or_insert(Load { kind, rows, bytes });
-                load.rows += 1;
-                load.bytes += key.len() + value.len();
+                let collection = collections.entry((keyspace, id)).or_insert(NewCollection {
+                    kind,
+                    rows,
+                    bytes,
+                });
+                collection.rows += 1;
+                collection.bytes += key.len() + value.len();
             }
         }
-        loads
+        collections
     }
 
     fn write_slice(&self, mut slice: WriteBatch) -> Result<()> {
@@ -180,10 +180,10 @@ impl View {
         self.engine.put_state(&mut commit, &mut slice);
         let written = self.engine.write(slice);
         if let Err(error) = &written {
-            // Under the lock: the next commit finds it failed.
+            // Under the commit lock, so that the next commit sees the failure.
             self.engine.fail(error);
         }
-        // A thread that waits has its turn before the next slice.
+        // A waiting thread gets the lock before the next slice.
         MutexGuard::unlock_fair(commit);
         written
     }
@@ -192,6 +192,7 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use crate::encoding::meta::{Counted, Grown, Meta};
     use crate::encoding::tag;
     use crate::storage::full_sync::staging::Staging;
@@ -199,7 +200,7 @@ mod tests {
 
     const DB: DbIndex = DbIndex(0);
 
-    /// The meta row of a set whose rows stand under `id`.
+    /// Writes the meta row of a set whose rows stand under `id`.
     fn put_set(txn: &mut Txn, key: &[u8], id: CollectionId, members: u64) {
         let counted = Counted { id, count: members };
         let peak = members;
@@ -231,7 +232,7 @@ mod tests {
         let mut txn = Txn::new(engine.clone());
         let mut commits = |members: u64, key: &[u8], drop_it: bool| {
             let before = engine.commits();
-            txn.begin(1).unwrap();
+            txn.begin(UnixMs(1)).unwrap();
             new_set(&mut txn, key, members);
             if drop_it {
                 assert!(txn.delete_key(DB, key).unwrap());
@@ -292,13 +293,13 @@ mod tests {
             let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
             let mut txn = Txn::new(engine.clone());
             match then {
-                Then::Clear => txn.begin_exclusive(1).unwrap(),
-                _ => txn.begin(1).unwrap(),
+                Then::Clear => txn.begin_exclusive(UnixMs(1)).unwrap(),
+                _ => txn.begin(UnixMs(1)).unwrap(),
             }
             let before = txn.savepoint();
             new_early_set(&mut txn, b"set", 10_000);
             assert!(txn.pending_bytes() < 1024);
-            // In between, as another thread would.
+            // Meanwhile, as another thread would.
             if then != Then::Clear {
                 let mut reclaimer = Txn::new(engine.clone());
                 let mut pass = reclaimer.begin_reclaim(DB).unwrap();
@@ -362,26 +363,26 @@ mod tests {
         }
     }
 
-    /// Their rows stayed for ever, as if they were still to come.
+    /// Their rows once stayed for ever, as if they were still to be reached.
     #[test]
     fn early_rows_of_a_commit_without_room_go() {
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
         let mut txn = Txn::new(engine.clone());
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         new_early_set(&mut txn, b"set", 10_000);
         for n in 0..2_u64 {
             let row = keys::hashed(tag::SET_MEMBER, txn.new_id(), n, &n.to_be_bytes());
             txn.put_row(DB, &row, &vec![0; 1 << 20]).unwrap();
         }
-        engine.disk.seem_full();
+        engine.disk.simulate_full();
         assert!(matches!(txn.commit(), Err(StorageError::NoRoom)));
         assert!(!engine.has_failed());
         assert!(engine.ahead.lock().is_empty());
         engine.look_at_disk();
         let report = engine.check().unwrap();
         assert_eq!((report.keys, report.dead_collections), (0, 1));
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         let mut pass = txn.begin_reclaim(DB);
         while let Some(under_way) = &mut pass
             && txn.reclaim_slice(under_way, 1 << 20).unwrap().more
@@ -391,24 +392,24 @@ mod tests {
         assert_eq!(report.rows, 0);
     }
 
-    /// The queue for reclaim kept their ids: after the next start long strings that had
-    /// come of a master were zeros.
+    /// The ids once stayed in the reclaim queue: after the next start long strings that came from a
+    /// master were zeros.
     #[test]
     fn early_rows_of_a_staged_data_set_stay() {
         let dir = tempfile::tempdir().unwrap();
         let open = || Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
         let engine = open();
         let mut staged = Txn::staged(Staging::new(engine.clone()));
-        staged.begin(1).unwrap();
+        staged.begin(UnixMs(1)).unwrap();
         new_early_set(&mut staged, b"set", 10_000);
         staged.commit().unwrap();
         assert!(engine.ahead.lock().is_empty());
         let mut txn = Txn::new(engine.clone());
-        let following = txn.begin_following(1, |engine| Some(engine.begin_following()));
+        let following = txn.begin_following(UnixMs(1), |engine| Some(engine.begin_following()));
         let following = following.unwrap().unwrap();
         let data_set = engine.new_data_set().unwrap();
         let staging = staged.into_staging().unwrap();
-        txn.install(staging, &data_set, following, 1, || {})
+        txn.install(staging, &data_set, following, UnixMs(1), || {})
             .unwrap();
         drop((txn, engine));
         let engine = open();
@@ -423,7 +424,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
         let mut staged = Txn::staged(Staging::new(engine.clone()));
-        staged.begin(1).unwrap();
+        staged.begin(UnixMs(1)).unwrap();
         new_early_set(&mut staged, b"set", 10_000);
         drop(staged);
         assert!(engine.ahead.lock().is_empty());
@@ -436,12 +437,12 @@ mod tests {
         config.ahead_bytes = 1024;
         let engine = Engine::open(config).unwrap();
         let (mut writer, mut reclaimer) = (Txn::new(engine.clone()), Txn::new(engine.clone()));
-        writer.begin(1).unwrap();
+        writer.begin(UnixMs(1)).unwrap();
         new_set(&mut writer, b"set", 5000);
-        let loads = writer.loads_to_send();
-        assert_eq!(loads.len(), 1);
-        writer.send_ahead(&loads).unwrap();
-        // In between, as another thread would.
+        let collections = writer.large_new_collections();
+        assert_eq!(collections.len(), 1);
+        writer.send_ahead(&collections).unwrap();
+        // Meanwhile, as another thread would.
         let mut pass = reclaimer.begin_reclaim(DB).unwrap();
         let slice = reclaimer.reclaim_slice(&mut pass, 1 << 20).unwrap();
         assert_eq!(slice.removed, 0);

@@ -1,21 +1,20 @@
-//! Which keys commands change, told to [listeners]: WATCH, clients that wait for a key,
-//! client-side caches.
+//! Reports changes of keys to [listeners]: WATCH, clients that wait for a key, client-side caches.
 //!
-//! The one hook is here, below everything that changes a key. Rows that a key's
-//! existence, type, expiry or packed value stand in pass through
-//! [`crate::storage::txn::keyspace`], which notes them exactly; a command that wrote element
-//! rows alone is noted by its declared keys ([`Txn::has_unnoted_rows`]); whole DBs are
-//! noted as such. What a savepoint takes back is no change.
+//! This is the only hook, below everything that changes a key. Rows with a key's existence, type,
+//! expiry or packed value pass through [`crate::storage::txn::keyspace`], which notes them exactly.
+//! A command that wrote only element rows is noted by its declared keys
+//! ([`Txn::has_unnoted_rows`]). Whole DBs are noted as such. A change that a savepoint undoes is no
+//! change.
 //!
-//! A thread that wants to know of a key registers that in [`Interest`](crate::storage::engine::listeners::Interest) first and
-//! looks at the key, under its lock, after that. A writer looks at `Interest` while it holds
-//! the lock: so either it sees the interest, or what it wrote is seen by the look. Without
-//! any interest a change costs one relaxed load, and with interest in other keys a hash of
-//! the key more.
+//! A thread registers interest in a key in
+//! [`Interest`](crate::storage::engine::listeners::Interest) first, and reads the key, under its
+//! lock, after that. A writer checks `Interest` while it holds the lock: so either it sees the
+//! interest, or the thread sees what it wrote. Without any interest a change costs one relaxed
+//! load, and with interest in other keys also a hash of the key.
 //!
-//! Every [`Listener`](crate::storage::engine::listeners::Listener) hears of a change twice: when the command is done, while its
-//! thread holds the keys' locks and before anything is committed, and again after the
-//! commit.
+//! Every [`Listener`](crate::storage::engine::listeners::Listener) is called twice: when the
+//! command is done, while its thread holds the keys' locks and before anything is committed, and
+//! again after the commit.
 //!
 //! [listeners]: crate::storage::engine::listeners
 
@@ -24,18 +23,18 @@ use crate::storage::Result;
 use crate::storage::engine::listeners::{Change, How, Keys};
 use crate::storage::txn::{Txn, View};
 
-/// The changes of a turn that somebody wants to know of.
+/// The changes of a turn in which there is interest.
 #[derive(Default)]
 pub(in crate::storage) struct Changes {
     list: Vec<Change>,
-    /// How many of them the listeners have heard of.
+    /// How many of them were announced to the listeners.
     announced: usize,
-    /// Changes noted since the command began, wanted or not.
+    /// Changes noted since the command began, with or without interest in them.
     noted: u32,
     /// Element rows written since the command began.
     rows: u32,
     origin: u64,
-    /// Committed changes, kept for who takes them; see [`Txn::keep_changes`].
+    /// Committed changes for [`Txn::take_changes`]; see [`Txn::keep_changes`].
     kept: Vec<Change>,
     keeps: bool,
 }
@@ -79,7 +78,7 @@ impl View {
         self.changes.list.push(Change::Key { db, key, how, by });
     }
 
-    /// Notes that a DB was cleared, also of one that had no keys.
+    /// Notes that a DB was cleared, even if it had no keys.
     pub fn note_clear(&mut self, db: DbIndex) {
         self.changes.noted = self.changes.noted.saturating_add(1);
         let by = self.changes.origin;
@@ -96,7 +95,7 @@ impl View {
         }
     }
 
-    /// The changes since the last commit that somebody wants to know of.
+    /// The changes since the last commit in which there is interest.
     pub fn changes(&self) -> &[Change] {
         &self.changes.list
     }
@@ -113,23 +112,23 @@ impl Keys for View {
 }
 
 impl Txn {
-    /// Says on whose behalf commands run from now on: a client's number, or 0.
+    /// Sets the client on whose behalf commands run from now on: its number, or 0.
     pub fn set_origin(&mut self, client: u64) {
         self.changes.origin = client;
     }
 
-    /// Whether the command wrote element rows and nothing that told whose they are.
+    /// Whether the command wrote element rows and no change was noted that names their key.
     pub fn has_unnoted_rows(&self) -> bool {
         self.changes.rows > 0 && self.changes.noted == 0
     }
 
-    /// Notes that the command changed a key, for rows that do not say so.
+    /// Notes that the command changed a key, for element rows, which do not name their key.
     pub fn note_written(&mut self, db: DbIndex, key: &[u8]) {
         self.note_change(db, key, How::Written);
     }
 
-    /// Tells the listeners of what they have not heard yet. The commands must be
-    /// done: what they heard is not taken back. Returns the news.
+    /// Calls the listeners for changes that they do not know yet. The commands must be done: what
+    /// was announced is not undone. Returns these changes.
     pub fn announce_changes(&mut self) -> &[Change] {
         let before = self.changes.announced;
         if before == self.changes.list.len() {
@@ -143,7 +142,7 @@ impl Txn {
         &self.changes.list[before..]
     }
 
-    /// Keeps committed changes from now on; whoever asks for that must take them.
+    /// Keeps committed changes from now on. The caller must take them ([`Txn::take_changes`]).
     pub fn keep_changes(&mut self) {
         self.changes.keeps = true;
     }
@@ -153,12 +152,12 @@ impl Txn {
         std::mem::take(&mut self.changes.kept)
     }
 
-    /// Whether there are changes that somebody wants to know of, committed or not.
+    /// Whether there are changes in which there is interest, committed or not.
     pub fn has_changes(&self) -> bool {
         !self.changes.list.is_empty() || !self.changes.kept.is_empty()
     }
 
-    /// Ends the list; tells the listeners that it is committed, if it is.
+    /// Ends the list of changes, and calls the listeners if they are committed.
     pub(in crate::storage) fn end_changes(&mut self, committed: bool) {
         if self.changes.list.is_empty() {
             return;

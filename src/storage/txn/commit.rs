@@ -1,5 +1,5 @@
-//! The commit of a turn: one batch of rows, binlog, counts and state, and what is shown to
-//! others once it is written.
+//! The commit of a turn: one batch of rows, binlog, counts and state, and the update of what other
+//! threads see.
 
 use super::{Txn, ahead};
 use crate::encoding::CollectionId;
@@ -18,11 +18,11 @@ use rocksdb::WriteBatch;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Room in a batch for what stands beside the pending rows and the commands: its head,
-/// and the state with the counts of some dozens of DBs.
+/// Bytes in a batch besides the pending rows and the commands: its header, and the state row with
+/// the counts of some dozens of DBs.
 const OTHER_ROWS_BYTES: usize = 1024;
 
-/// The map whose cached ranges were brought up to date last.
+/// The map whose cached ranges were updated last.
 #[derive(Default)]
 struct LastMap {
     keyspace: Option<KeyspaceId>,
@@ -31,12 +31,12 @@ struct LastMap {
 }
 
 impl Txn {
-    /// Writes everything pending in one batch and lets all locks go. Nothing is
-    /// durable before [`crate::storage::Engine::make_durable`].
+    /// Writes everything pending in one batch and releases all locks. Nothing is durable before
+    /// [`crate::storage::Engine::make_durable`].
     ///
     /// # Errors
-    /// Nothing of the batch is written. But for [`StorageError::NoRoom`] the engine refuses
-    /// writes until it has [healed](crate::storage::Engine::heal).
+    /// Nothing of the batch is written. Except after [`StorageError::NoRoom`] the engine refuses
+    /// writes until it has [recovered](crate::storage::Engine::heal).
     pub fn commit(&mut self) -> Result<()> {
         if self.staging.is_some() {
             return self.commit_staged();
@@ -48,7 +48,7 @@ impl Txn {
             && self.batch.early.is_empty();
         let done = if nothing { Ok(()) } else { self.write() };
         if !self.batch.cleared.is_empty() {
-            // What was written since must not go with the files.
+            // Rows written after the clearing must not be dropped with the files.
             let view = &mut self.view;
             let overlay = &view.batch.overlay;
             view.batch
@@ -59,38 +59,41 @@ impl Txn {
             && !self.batch.cleared.is_empty()
             && let Err(error) = self.drop_cleared_files()
         {
-            // It is committed; compactions drop what is in the files.
+            // It is committed; compactions will drop the rows in the files.
             self.engine.fail(&error);
         }
         if let Err(error) = &done {
             self.engine.fail_unless_refused(error);
             self.undo_swaps(0);
-            self.engine.memory.ranks.forget_all_of(&self.batch.moves);
+            self.engine
+                .memory
+                .ranks
+                .forget_all_of(&self.batch.rank_changes);
         }
-        // The locks are still held: see `crate::storage::changes`.
+        // The locks are still held: see `crate::storage::txn::changes`.
         self.announce_changes();
         self.end_turn(done.is_ok());
         done
     }
 
-    /// What was written is what everybody reads once the key locks are let go.
+    /// Updates the caches: other threads read from them once the key locks are released.
     pub(super) fn refresh_caches(&self) {
         let ranks = &self.engine.memory.ranks;
-        ranks.count(&self.batch.moves);
+        ranks.count(&self.batch.rank_changes);
         for &id in &self.batch.cleared {
             if let Some(keyspace) = self.by_id(id) {
                 keyspace.forget_cached_rows();
             }
         }
-        let hot = &self.engine.memory.rows;
+        let cache = &self.engine.memory.rows;
         for (id, from, to) in self.batch.overlay.deleted_ranges() {
             ranks.forget_range(id, from, to);
             if let (Some(keyspace), Some(map)) = (self.by_id(id), ranges::map_of(from, to)) {
                 let hash = self.batch.overlay.hash(id, map);
-                hot.forget_ranges(keyspace.cache_hash(hash), &ranges::names(map));
+                cache.forget_ranges(keyspace.cache_hash(hash), &ranges::names(map));
             }
         }
-        // Most rows are of the keyspace of the row before.
+        // Most rows belong to the same keyspace as the row before.
         let of = |last: &mut Option<_>, id| {
             if last.is_none_or(|keyspace: &Arc<Keyspace>| keyspace.id != id) {
                 *last = self.by_id(id);
@@ -102,7 +105,7 @@ impl Txn {
             if is_cacheable(key)
                 && let Some(keyspace) = of(&mut expected, id)
             {
-                hot.prefetch_set(keyspace.cache_hash(hash));
+                cache.prefetch_set(keyspace.cache_hash(hash));
             }
         };
         let retired = self.retired();
@@ -110,9 +113,9 @@ impl Txn {
         self.batch
             .overlay
             .for_each_row(expect, |id, hash, key, value| {
-                let (mut of_run, cacheable) =
+                let (mut in_range, cacheable) =
                     (ranges::is_cacheable_range_row(key), is_cacheable(key));
-                if !of_run && !cacheable {
+                if !in_range && !cacheable {
                     return;
                 }
                 let Some(keyspace) = of(&mut last, id) else {
@@ -122,11 +125,11 @@ impl Txn {
                     && element(key)
                         .is_some_and(|(element_of, _)| retired.contains(&(id, element_of)));
                 let value = value.filter(|_| !is_retired);
-                of_run &= !is_retired;
+                in_range &= !is_retired;
                 if cacheable {
-                    hot.update(keyspace.cache_hash(hash), key, value);
+                    cache.update(keyspace.cache_hash(hash), key, value);
                 }
-                if !of_run {
+                if !in_range {
                     return;
                 }
                 let prefix = &key[..ELEMENT_PREFIX_LEN];
@@ -137,7 +140,7 @@ impl Txn {
                         names: ranges::names(prefix),
                     };
                 }
-                hot.update_ranges(map.hash, &map.names, key, value);
+                cache.update_ranges(map.hash, &map.names, key, value);
             });
         for (id, dead) in retired {
             let Some(keyspace) = self.by_id(id) else {
@@ -145,13 +148,13 @@ impl Txn {
             };
             for prefix in ranges::TAGS.map(|tag| keys::element_prefix(tag, dead)) {
                 let hash = self.batch.overlay.hash(id, &prefix);
-                hot.forget_ranges(keyspace.cache_hash(hash), &ranges::names(&prefix));
+                cache.forget_ranges(keyspace.cache_hash(hash), &ranges::names(&prefix));
             }
         }
     }
 
-    /// The collections that this turn leaves to the reclaim passes. One of those may have
-    /// removed the rows already, so nothing of them may come into memory any more.
+    /// The collections that this turn leaves to the reclaim passes. A pass may have removed their
+    /// rows already, so none of them may be cached any more.
     fn retired(&self) -> BTreeSet<Place> {
         if self
             .batch
@@ -166,12 +169,12 @@ impl Txn {
         retired.collect()
     }
 
-    /// The space of cleared DBs is free at once. The turn is still an exclusive one.
+    /// Frees the space of cleared DBs at once. The turn is still exclusive.
     fn drop_cleared_files(&self) -> Result<()> {
         debug_assert!(self.is_exclusive());
         self.engine.make_durable()?;
         for &id in &self.batch.cleared {
-            // What was written after the clearing may stand in a file by now.
+            // Rows written after the clearing may stand in a file by now.
             if !self.batch.overlay.writes_to(id)
                 && let Some(keyspace) = self.by_id(id)
             {
@@ -182,15 +185,15 @@ impl Txn {
     }
 
     fn write(&mut self) -> Result<()> {
-        let loads = self.view.loads_to_send();
-        let sent: ahead::Sent = loads.keys().copied().collect();
+        let collections = self.view.large_new_collections();
+        let sent: ahead::Sent = collections.keys().copied().collect();
         let mut unqueued = self.batch.early.clone();
         unqueued.extend(&sent);
         let engine = self.engine.clone();
         let room = engine.disk.reserve(self.pending_bytes());
         let written = room.and_then(|_kept| {
             fail_point("before-commit")?;
-            self.view.send_ahead(&loads)?;
+            self.view.send_ahead(&collections)?;
             self.write_batch(&sent, &unqueued)
         });
         if !unqueued.is_empty() {
@@ -202,15 +205,15 @@ impl Txn {
         written
     }
 
-    /// A collection waits to be reclaimed, in a keyspace that may be gone.
+    /// Announces a collection to the reclaim passes, unless its keyspace is gone.
     pub(super) fn announce_reclaim(&self, keyspace: KeyspaceId, id: CollectionId) {
         if let Some(keyspace) = self.by_id(keyspace) {
             keyspace.reclaim_low.announce(id.0);
         }
     }
 
-    /// The batch with all rows of DBs and of the server itself, but for those that were
-    /// `sent` ahead of it.
+    /// The batch with all rows of DBs and all system rows, except those that were `sent` ahead of
+    /// it.
     fn rows_of_batch(
         &self,
         sent: &ahead::Sent,
@@ -218,7 +221,7 @@ impl Txn {
         expected: &mut ExpectedRows,
     ) -> Result<WriteBatch> {
         let view = &self.view;
-        // One that grows copies what it has.
+        // A batch that grows copies its contents.
         let bytes =
             view.batch.overlay.batch_bytes() + view.batch.log.batch_bytes() + OTHER_ROWS_BYTES;
         let mut batch = WriteBatch::with_capacity_bytes(bytes);
@@ -237,7 +240,7 @@ impl Txn {
         }
         for step in view.batch.overlay.steps() {
             match step {
-                Step::Put(id, key, _) if ahead::went(sent, id, key) => {}
+                Step::Put(id, key, _) if ahead::was_sent(sent, id, key) => {}
                 Step::Put(id, key, value) => {
                     expected.push(id.0.into(), key);
                     batch.put_cf(&cf_of(id)?.cf, key, value);
@@ -259,7 +262,7 @@ impl Txn {
         Ok(batch)
     }
 
-    /// Writes all but the rows that were `sent` ahead of it.
+    /// Writes all rows except those that were `sent` ahead.
     fn write_batch(&mut self, sent: &ahead::Sent, unqueued: &[Place]) -> Result<()> {
         let mut expected = ExpectedRows::begin();
         let mut batch = self.rows_of_batch(sent, unqueued, &mut expected)?;
@@ -277,13 +280,13 @@ impl Txn {
             }
         }
         engine.put_state(&mut commit, &mut batch);
-        // The storage engine is about to copy what the batch has.
-        self.view.batch.log.cut();
-        self.view.batch.overlay.cut_long_rows();
+        // The batch holds these rows now, and RocksDB is about to copy them once more.
+        self.view.batch.log.free_long_rows();
+        self.view.batch.overlay.free_long_rows();
         let view = &self.view;
         let written = expected.during(|| engine.write(batch));
         if let Err(error) = &written {
-            // Under the lock: the next commit finds it failed.
+            // Under the commit lock, so that the next commit sees the failure.
             engine.fail(error);
             engine.forget_commit(&mut commit);
             for delta in &view.batch.deltas {
@@ -295,9 +298,9 @@ impl Txn {
         }
         let all = self.is_exclusive();
         engine.durability.note_changed(&view.turn.held, all);
-        // Before its first row: see the feeders of replicas.
+        // Before the first row of the new history is visible to the feeders of replicas.
         if let Some(history) = commit.history.take() {
-            engine.show_history(history);
+            engine.publish_history(history);
         }
         engine.publish_log(&commit.state);
         for delta in &view.batch.deltas {

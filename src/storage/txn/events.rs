@@ -1,11 +1,11 @@
-//! What happens to keys, for `notify-keyspace-events`: a list that belongs to the
-//! pending batch. A savepoint takes back what it took back of the rows; whoever
-//! commits takes the list and tells of it once the commit is durable.
+//! Events of keys, for `notify-keyspace-events`: a list that belongs to the pending batch. A
+//! rollback to a savepoint drops the events since then. The executor takes the list after a commit
+//! and publishes it once the commit is durable.
 //!
-//! While nobody wants events ([`View::want_events`]) one costs a load.
+//! While no events are wanted ([`View::want_events`]), an event costs one load.
 //!
-//! Deletions, expiry, new keys and misses are noted below the commands, where
-//! all of them pass; what else a command does it says itself.
+//! Deletions, expiry, new keys and misses are noted below the commands, where all of them pass;
+//! commands note their other events themselves.
 
 use crate::storage::DbIndex;
 use crate::storage::txn::{Savepoint, Txn, View};
@@ -14,7 +14,7 @@ bitflags::bitflags! {
     /// The classes of events, as `notify-keyspace-events` has them.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Class: u16 {
-        /// Commands of no one type.
+        /// Commands for any type.
         const GENERIC = 1;
         /// Strings.
         const STRING = 1 << 1;
@@ -34,9 +34,9 @@ bitflags::bitflags! {
         const STREAM = 1 << 8;
         /// Keys of a module's type; here JSON.
         const MODULE = 1 << 9;
-        /// A key came to be.
+        /// A key was created.
         const NEW = 1 << 10;
-        /// A key was asked for that is not there.
+        /// A command read a key that does not exist.
         const KEY_MISS = 1 << 13;
     }
 }
@@ -55,7 +55,7 @@ pub struct Event {
     pub key: Box<[u8]>,
 }
 
-/// The events of a turn that somebody wants.
+/// The wanted events of a turn.
 #[derive(Debug, Default)]
 pub(in crate::storage) struct Events {
     wanted: Class,
@@ -73,17 +73,17 @@ impl Events {
 }
 
 impl View {
-    /// Says which events are kept from now on.
+    /// Sets the classes of events that are kept from now on.
     pub fn want_events(&mut self, wanted: Class) {
         self.events.wanted = wanted;
     }
 
-    /// Which events are kept.
+    /// The classes of events that are kept.
     pub fn wanted_events(&self) -> Class {
         self.events.wanted
     }
 
-    /// Something happened to a key.
+    /// Notes an event of a key, if its class is wanted.
     #[inline]
     pub fn event(&mut self, class: Class, name: &'static str, db: DbIndex, key: &[u8]) {
         if self.events.wanted.intersects(class) {
@@ -97,7 +97,7 @@ impl View {
         self.events.list.push(Event { db, name, key });
     }
 
-    /// Looks at keys without telling of it.
+    /// Calls `look` without noting events.
     pub fn quietly<R>(&mut self, look: impl FnOnce(&mut View) -> R) -> R {
         let wanted = std::mem::take(&mut self.events.wanted);
         let done = look(self);
@@ -110,25 +110,24 @@ impl View {
         !self.events.list.is_empty()
     }
 
-    /// How many there are.
+    /// The number of events.
     pub fn events(&self) -> usize {
         self.events.len()
     }
 
-    /// Forgets all but the first `len` events.
+    /// Drops all but the first `len` events.
     pub fn forget_events(&mut self, len: usize) {
         self.events.truncate(len);
     }
 
-    /// The events since the last call. If the commit fails they have not happened.
+    /// The events since the last call. They are void if the commit fails.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events.list)
     }
 }
 
 impl Txn {
-    /// Takes back what a command did that has failed, but not that it asked for keys that
-    /// are not there.
+    /// Undoes what a failed command did, but keeps its `keymiss` events.
     pub fn rollback_failed(&mut self, to: &Savepoint) {
         let mut misses = Vec::new();
         if to.events < self.events.len() {

@@ -1,15 +1,16 @@
 //! Keys as such, whatever their type: look-up with expiry, replacement,
 //! removal, counts, and the queue of dead collections.
 //!
-//! I5: all changes of a key's existence or expiry go through [`Txn::put_key`]
-//! and [`Txn::remove_key`], which change counts and TTL index with the row.
-//! I6: what a removed or replaced key had in element rows stays where it is,
-//! under an id that nobody will look up again, and goes to the reclaim queue.
+//! I5: all changes of a key's existence or expiry go through [`Txn::put_key`] and
+//! [`Txn::remove_key`], which change counts and TTL index with the row. I6: the element rows of a
+//! removed or replaced key stay where they are, under an id that is never looked up again, and go
+//! to the reclaim queue.
 //!
-//! A look-up in a writing turn deletes an expired key and logs the deletion
-//! before anything else of the command: so a replica, which does not expire by
-//! its own clock, sees the same state when it runs the command.
+//! A look-up in a writing turn deletes an expired key and logs the deletion before anything else of
+//! the command. So a replica, which does not expire keys by its own clock, sees the same state when
+//! it runs the command.
 
+use crate::base::time::UnixMs;
 use crate::encoding::meta::encode_reclaim;
 use crate::encoding::meta::{Counted, MetaView};
 use crate::encoding::system::KeyspaceId;
@@ -20,7 +21,7 @@ use crate::storage::txn::{Row, Txn, View};
 use crate::storage::{DbIndex, Result};
 use smallvec::SmallVec;
 
-/// The body of a meta row, copied out.
+/// The body of a meta row, as a copy.
 pub type Value = SmallVec<[u8; 128]>;
 
 /// A key as a look-up found it.
@@ -33,7 +34,7 @@ pub struct KeyMeta {
 }
 
 impl KeyMeta {
-    /// Id and count of a value in rows (not for lists, whose body differs).
+    /// Id and count of a collection in rows (not for lists, whose body differs).
     pub fn counted(&self) -> Result<Counted> {
         Ok(Counted::decode(&self.body)?)
     }
@@ -46,15 +47,15 @@ impl KeyMeta {
     }
 }
 
-/// What a look-up met.
+/// The result of a look-up.
 enum Found<R> {
     Alive(R),
-    /// With the key if it is to be deleted.
+    /// With the key if it must be deleted.
     Expired(Option<KeyMeta>),
 }
 
 impl View {
-    /// The key, unless its time is over. Copies the body; see [`View::peek`].
+    /// The key, unless it has expired. Copies the body; see [`View::peek`].
     pub fn lookup(&mut self, db: DbIndex, key: &[u8]) -> Result<Option<KeyMeta>> {
         self.peek(db, key, |found| KeyMeta {
             meta: found.meta,
@@ -62,7 +63,7 @@ impl View {
         })
     }
 
-    /// Calls `look` with the key, unless its time is over.
+    /// Calls `look` with the key's meta row, unless the key has expired.
     pub fn peek<R>(
         &mut self,
         db: DbIndex,
@@ -86,7 +87,7 @@ impl View {
         key: &[u8],
         look: impl FnOnce(MetaView<'_>) -> R,
     ) -> Result<Option<R>> {
-        let found = self.look_at_row(db, &keys::meta(key), |row| -> Result<_> {
+        let found = self.with_row(db, &keys::meta(key), |row| -> Result<_> {
             let found = MetaView::decode(row)?;
             if !self.command.expires || !found.meta.is_expired(self.now_ms()) {
                 return Ok(Found::Alive(look(found)));
@@ -106,8 +107,8 @@ impl View {
         }
     }
 
-    /// Type, form and expiry of a key, if it lives. Not for the commands of
-    /// clients: it neither counts as a look-up nor deletes what has expired.
+    /// Type, form and expiry of a key, unless it has expired. Not for the commands of clients: this
+    /// neither counts as a look-up nor deletes an expired key.
     pub fn meta_of(&self, db: DbIndex, key: &[u8]) -> Result<Option<Meta>> {
         let Some(row) = self.meta_row(db, key)? else {
             return Ok(None);
@@ -121,8 +122,8 @@ impl View {
         self.row(db, &keys::meta(key))
     }
 
-    /// Deletes a key whose time is over and logs that, without counting as a
-    /// change made by the command that met it.
+    /// Deletes an expired key and logs that, without counting it as a change made by the current
+    /// command.
     pub(in crate::storage) fn reap(
         &mut self,
         db: DbIndex,
@@ -145,7 +146,7 @@ impl View {
         self.delete(keyspace, &keys::meta(key));
         self.note_change(db, key, how);
         let mut expires = 0;
-        if old.meta.expire_ms != 0 {
+        if old.meta.expire_ms.is_some() {
             self.delete(keyspace, &keys::ttl(old.meta.expire_ms, key));
             expires = -1;
         }
@@ -153,7 +154,7 @@ impl View {
         self.retire(keyspace, old)
     }
 
-    /// Queues the element rows of a value for removal.
+    /// Queues the element rows of a value for reclaim.
     fn retire(&mut self, keyspace: KeyspaceId, old: &KeyMeta) -> Result<()> {
         if !old.meta.rows {
             return Ok(());
@@ -176,9 +177,9 @@ impl View {
 }
 
 impl Txn {
-    /// Writes the meta row of a key. `old` is what the key was before (`None`:
-    /// it did not exist); a value in rows that `new` does not keep must be
-    /// replaced with [`Txn::replace_key`] instead.
+    /// Writes the meta row of a key. `old` is the key's previous state (`None`: it did not exist).
+    /// If `new` does not keep the element rows of the old value, [`Txn::replace_key`] must be used
+    /// instead.
     pub fn put_key(
         &mut self,
         db: DbIndex,
@@ -191,20 +192,20 @@ impl Txn {
         self.borrow_for_row(key.len() + body.len())?;
         self.put_parts(keyspace, &keys::meta(key), [&new.encode(), body]);
         self.note_change(db, key, How::Written);
-        let old_expire_ms = old.map_or(0, |m| m.expire_ms);
+        let old_expire_ms = old.map_or(UnixMs::NONE, |m| m.expire_ms);
         if old_expire_ms != new.expire_ms {
-            if old_expire_ms != 0 {
+            if old_expire_ms.is_some() {
                 self.delete(keyspace, &keys::ttl(old_expire_ms, key));
             }
-            if new.expire_ms != 0 {
+            if new.expire_ms.is_some() {
                 self.put(keyspace, &keys::ttl(new.expire_ms, key), &[new.kind as u8]);
                 self.note_ttl(keyspace, new.expire_ms);
             }
-        } else if old.is_some_and(|m| m.kind != new.kind) && new.expire_ms != 0 {
+        } else if old.is_some_and(|m| m.kind != new.kind) && new.expire_ms.is_some() {
             self.put(keyspace, &keys::ttl(new.expire_ms, key), &[new.kind as u8]);
         }
         let keys = i64::from(old.is_none());
-        let expires = i64::from(new.expire_ms != 0) - i64::from(old_expire_ms != 0);
+        let expires = i64::from(new.expire_ms.is_some()) - i64::from(old_expire_ms.is_some());
         if keys != 0 || expires != 0 {
             self.change_counts(keyspace, keys, expires);
         }
@@ -214,7 +215,7 @@ impl Txn {
         Ok(())
     }
 
-    /// Like [`Txn::put_key`], and lets the old value's rows go.
+    /// Like [`Txn::put_key`], and queues the element rows of the old value for reclaim.
     pub fn replace_key(
         &mut self,
         db: DbIndex,
@@ -237,15 +238,15 @@ impl Txn {
         Ok(())
     }
 
-    /// Removes a key whose element rows are gone already.
+    /// Removes a key whose element rows are deleted already.
     pub fn unlink_key(&mut self, db: DbIndex, key: &[u8], old: &KeyMeta) -> Result<()> {
         let mut bare = old.clone();
         bare.meta.rows = false;
         self.remove_key(db, key, &bare)
     }
 
-    /// Removes a key to make room, or because its value goes elsewhere: that is
-    /// no deletion to tell of. `keeps_rows`: its element rows go with the value.
+    /// Removes a key that is overwritten, or whose value moves to another key: no `del` event is
+    /// noted. `keeps_rows`: its element rows move with the value.
     pub fn vacate_key(
         &mut self,
         db: DbIndex,
@@ -258,7 +259,7 @@ impl Txn {
         self.remove(db, key, &bare, How::Removed)
     }
 
-    /// Looks up and removes a key; says whether there was one.
+    /// Looks up and removes a key. Returns whether it existed.
     pub fn delete_key(&mut self, db: DbIndex, key: &[u8]) -> Result<bool> {
         match self.lookup(db, key)? {
             Some(old) => {
@@ -269,13 +270,13 @@ impl Txn {
         }
     }
 
-    /// Gives a key another expiry (0: none).
+    /// Changes the expiry of a key (0: none).
     pub fn set_expiry(
         &mut self,
         db: DbIndex,
         key: &[u8],
         old: &KeyMeta,
-        expire_ms: u64,
+        expire_ms: UnixMs,
     ) -> Result<()> {
         let new = Meta {
             expire_ms,
@@ -284,14 +285,14 @@ impl Txn {
         self.put_key(db, key, Some(&old.meta), new, &old.body)
     }
 
-    /// An id for a new collection or long string.
+    /// Draws an id for a new collection or long string.
     pub fn new_id(&self) -> CollectionId {
         let id = self.engine.new_id();
         self.batch.new_ids.borrow_mut().insert(id);
         id
     }
 
-    /// Queues a collection that has no key for removal, with about so many rows.
+    /// Queues a collection that has no key for reclaim, with about so many rows.
     pub fn queue_reclaim(
         &mut self,
         db: DbIndex,
@@ -304,7 +305,7 @@ impl Txn {
         Ok(())
     }
 
-    /// Takes a collection that gets a key after all from the queue.
+    /// Removes a collection that gets a key after all from the queue.
     pub fn unqueue_reclaim(&mut self, db: DbIndex, id: CollectionId) -> Result<()> {
         self.delete_row(db, &keys::reclaim(id))
     }

@@ -1,9 +1,9 @@
-//! Memory for what a turn writes, and for the long rows that its commands copy.
+//! Accounting of the memory for what a turn writes, and for the long rows that its commands copy.
 //!
-//! What a request itself writes is lent for before it runs. How much it makes of what is
-//! stored (COPY, LMOVE, SUNIONSTORE) is only known as it reads: whatever goes beyond
-//! [`FREE_BYTES`] is borrowed before it is copied, and is given back with the commit. A
-//! command for which there is no memory fails, and is taken back.
+//! Memory for the contents of a request is borrowed before the request runs. How much a command
+//! makes of stored data (COPY, LMOVE, SUNIONSTORE) is only known while it reads: whatever exceeds
+//! [`FREE_BYTES`] is borrowed before it is copied, and is returned with the commit. A command for
+//! which there is no memory fails, and is rolled back.
 
 use super::{Txn, View};
 use crate::resp::Lender;
@@ -12,44 +12,44 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a turn takes without asking, in bytes.
+/// Bytes that a turn may take without borrowing.
 const FREE_BYTES: usize = 8 << 20;
-/// At least so much is borrowed at a time if there is so much.
+/// The step in which memory is borrowed if so much is free, in bytes.
 const STEP_BYTES: usize = 1 << 20;
-/// Shorter rows are not counted when they are read.
+/// Rows below this size, in bytes, are not counted when they are read.
 const LONG_ROW: usize = 64 << 10;
-/// What is pending is copied to a batch, and that to memtables. By then it is gone itself.
+/// Pending rows are copied to a batch, and from there to memtables, when the originals are freed.
 const COPIES: usize = 2;
 
 /// What a turn may take, and what it has taken, in bytes.
 pub(super) struct Lending {
     lender: Option<Arc<dyn Lender>>,
-    /// What may be taken without asking for more.
-    may: Cell<usize>,
-    /// Of that: what was borrowed, and what the request has been lent otherwise.
+    /// The bytes that may be taken without borrowing more.
+    allowed: Cell<usize>,
+    /// Parts of that: what the turn has borrowed, and what was lent to the request before.
     borrowed: Cell<usize>,
     request: Cell<usize>,
-    /// Up to so many bytes pending it need not be counted what is taken.
-    unasked: Cell<usize>,
-    /// What the command holds of stored data: the long rows that it has read, unless it
-    /// only removes data.
+    /// Below so many pending bytes no check is needed.
+    unchecked: Cell<usize>,
+    /// Stored data that the command holds: the long rows that it has read, unless it only removes
+    /// data.
     read: Cell<usize>,
     counts_reads: Cell<bool>,
-    /// Whether the next long row that is read does not count.
-    spares_one: Cell<bool>,
+    /// Whether the next long row is not counted.
+    skips_one: Cell<bool>,
 }
 
 impl Default for Lending {
     fn default() -> Self {
         Lending {
             lender: None,
-            may: Cell::new(usize::MAX),
+            allowed: Cell::new(usize::MAX),
             borrowed: Cell::new(0),
             request: Cell::new(0),
-            unasked: Cell::new(usize::MAX),
+            unchecked: Cell::new(usize::MAX),
             read: Cell::new(0),
             counts_reads: Cell::new(false),
-            spares_one: Cell::new(false),
+            skips_one: Cell::new(false),
         }
     }
 }
@@ -64,10 +64,10 @@ impl fmt::Debug for Lending {
 }
 
 impl Lending {
-    /// A row of so many bytes is read, beside so many that are pending.
+    /// Counts a row of so many bytes that is read while `pending` bytes are pending.
     ///
     /// # Errors
-    /// [`StorageError::NoMemory`].
+    /// [`StorageError::NoMemory`] if not enough can be borrowed.
     #[inline]
     pub(super) fn note_read(&self, bytes: usize, pending: usize) -> Result<()> {
         if bytes < LONG_ROW || !self.counts_reads.get() {
@@ -78,7 +78,7 @@ impl Lending {
 
     #[cold]
     fn note_long(&self, bytes: usize, pending: usize) -> Result<()> {
-        match self.spares_one.take() {
+        match self.skips_one.take() {
             true => Ok(()),
             false => self.hold(bytes, pending),
         }
@@ -86,16 +86,16 @@ impl Lending {
 
     fn hold(&self, bytes: usize, pending: usize) -> Result<()> {
         self.read.set(self.read.get().saturating_add(bytes));
-        self.ask(pending)
+        self.borrow(pending)
     }
 
-    /// A command begins.
+    /// Resets the counts of the command.
     pub(super) fn start_command(&self) {
         self.read.set(0);
         self.counts_reads.set(false);
     }
 
-    /// The turn is over: nothing of it is in memory any more.
+    /// Ends the turn, whose rows are not in memory any more, and returns what it borrowed.
     pub(super) fn end_turn(&self) {
         let Some(lender) = &self.lender else {
             return;
@@ -103,28 +103,31 @@ impl Lending {
         if self.borrowed.get() > 0 {
             lender.take_back(self.borrowed.take());
         }
-        self.may.set(FREE_BYTES + self.request.get());
-        self.unasked.set(FREE_BYTES / COPIES);
+        self.allowed.set(FREE_BYTES + self.request.get());
+        self.unchecked.set(FREE_BYTES / COPIES);
     }
 
-    /// There will be so many bytes pending.
+    /// Borrows what is missing for so many pending bytes.
     #[cold]
-    fn ask(&self, pending: usize) -> Result<()> {
+    fn borrow(&self, pending: usize) -> Result<()> {
         let Some(lender) = &self.lender else {
-            self.unasked.set(usize::MAX);
+            self.unchecked.set(usize::MAX);
             return Ok(());
         };
         let taken = pending
             .saturating_mul(COPIES)
             .saturating_add(self.read.get());
-        if let Some(lack) = taken.checked_sub(self.may.get()).filter(|lack| *lack > 0) {
+        if let Some(lack) = taken
+            .checked_sub(self.allowed.get())
+            .filter(|lack| *lack > 0)
+        {
             let lent = lender.lend(lack, lack.max(STEP_BYTES));
             let lent = lent.ok_or(StorageError::NoMemory)?;
             self.borrowed.set(self.borrowed.get() + lent);
-            self.may.set(self.may.get() + lent);
+            self.allowed.set(self.allowed.get() + lent);
         }
-        let left = self.may.get().saturating_sub(taken);
-        self.unasked.set(pending + left / COPIES);
+        let left = self.allowed.get().saturating_sub(taken);
+        self.unchecked.set(pending + left / COPIES);
         Ok(())
     }
 }
@@ -136,56 +139,56 @@ impl Drop for Lending {
 }
 
 impl View {
-    /// A command begins that only reads, and whose reads do not count unless it says so.
+    /// Begins a command that only reads. Its reads count only after [`View::count_reads`].
     pub fn start_reading(&self) {
         self.lending.start_command();
     }
 
-    /// The command is about to hold so many bytes more of what is stored.
+    /// Notes that the command is about to hold so many more bytes of stored data.
     ///
     /// # Errors
-    /// [`StorageError::NoMemory`].
+    /// [`StorageError::NoMemory`] if not enough can be borrowed.
     pub fn will_hold(&self, bytes: u64) -> Result<()> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         self.lending.hold(bytes, self.batch.overlay.bytes())
     }
 
-    /// Has the long rows count that the command reads: it may write or return them.
+    /// Counts the long rows that the command reads, because it may write or return them.
     pub fn count_reads(&self) {
         self.lending.counts_reads.set(true);
-        self.lending.spares_one.set(false);
+        self.lending.skips_one.set(false);
     }
 
-    /// As [`View::count_reads`], for a command that removes what it returns. One long row does not count:
-    /// it stands in the reply, which asks for memory itself, and each that was written can
-    /// be taken out again.
+    /// Like [`View::count_reads`], for a command that removes what it returns. One long row does
+    /// not count: the reply borrows memory for it, and every row that could be written can be
+    /// removed again.
     pub fn count_reads_but_one(&self) {
         self.count_reads();
-        self.lending.spares_one.set(true);
+        self.lending.skips_one.set(true);
     }
 
-    /// Bytes that wait for a commit.
+    /// Bytes that wait for the commit.
     pub fn pending_bytes(&self) -> usize {
         self.batch.overlay.bytes() + self.batch.log.len()
     }
 
-    /// A row of so many bytes is about to be written.
+    /// Borrows memory, if needed, for a row of so many bytes that is about to be written.
     ///
     /// # Errors
-    /// [`StorageError::NoMemory`].
+    /// [`StorageError::NoMemory`] if not enough can be borrowed.
     #[inline]
     pub(super) fn borrow_for_row(&self, bytes: usize) -> Result<()> {
         let pending = self.batch.overlay.bytes() + bytes;
-        match pending > self.lending.unasked.get() {
-            true => self.lending.ask(pending + self.batch.log.len()),
+        match pending > self.lending.unchecked.get() {
+            true => self.lending.borrow(pending + self.batch.log.len()),
             false => Ok(()),
         }
     }
 }
 
 impl Txn {
-    /// The row of this key is about to be deleted, which is always possible unless the
-    /// command makes more of several long rows: it may return fewer.
+    /// Borrows memory, if needed, for the deletion of a row. That is always possible unless the
+    /// command holds several long rows: then it may return fewer.
     #[inline]
     pub(super) fn borrow_for_deletion(&self, key: &[u8]) -> Result<()> {
         match key.len() >= LONG_ROW && self.lending.read.get() > 0 {
@@ -194,14 +197,13 @@ impl Txn {
         }
     }
 
-    /// From now on what commands make of stored data is borrowed from `lender`.
+    /// Sets the lender from which commands borrow memory.
     pub fn borrow_from(&mut self, lender: Arc<dyn Lender>) {
         self.lending.lender = Some(lender);
         self.lending.end_turn();
     }
 
-    /// A request comes for whose writes so many bytes were lent already, as often as they
-    /// are copied.
+    /// Begins a request for whose contents `lent` bytes were borrowed already, all copies included.
     pub fn begin_request(&mut self, lent: usize) {
         let lending = &self.lending;
         if lending.request.replace(lent) == 0 && lent == 0 {
@@ -210,13 +212,15 @@ impl Txn {
         match self.batch.overlay.is_empty() {
             true => lending.end_turn(),
             false => {
-                lending.may.set(lending.may.get().saturating_add(lent));
-                lending.unasked.set(0);
+                lending
+                    .allowed
+                    .set(lending.allowed.get().saturating_add(lent));
+                lending.unchecked.set(0);
             }
         }
     }
 
-    /// The command has nothing any more of what it has read until now.
+    /// Notes that the command has freed what it has read until now.
     pub fn forget_reads(&self) {
         self.lending.read.set(0);
     }
@@ -225,14 +229,15 @@ impl Txn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use crate::storage::{DbIndex, Engine, StorageConfig};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    struct Purse {
+    struct TestLender {
         left: AtomicUsize,
     }
 
-    impl Lender for Purse {
+    impl Lender for TestLender {
         fn lend(&self, least: usize, most: usize) -> Option<usize> {
             let left = self.left.load(Ordering::Relaxed);
             let lent = [most, least].into_iter().find(|bytes| *bytes <= left)?;
@@ -246,20 +251,20 @@ mod tests {
     }
 
     #[test]
-    fn what_a_turn_writes_is_borrowed_before_it_stands_there() {
+    fn memory_is_borrowed_before_a_turn_writes() {
         const ALL: usize = 8 << 20;
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
-        let purse = Arc::new(Purse {
+        let lender = Arc::new(TestLender {
             left: AtomicUsize::new(ALL),
         });
-        let left = || purse.left.load(Ordering::Relaxed);
+        let left = || lender.left.load(Ordering::Relaxed);
         let mut txn = Txn::new(engine);
-        txn.borrow_from(purse.clone());
+        txn.borrow_from(lender.clone());
         let row = vec![7; 1 << 20];
-        // Twice: what was lent is there again after the commit.
+        // The memory that was borrowed is available again after the commit.
         for lent in [0, 0, 6 << 20] {
-            txn.begin(1).unwrap();
+            txn.begin(UnixMs(1)).unwrap();
             txn.begin_request(lent);
             let before = txn.savepoint();
             let fit = (0u8..).take_while(|n| txn.put_row(DbIndex(0), &[9, *n], &row).is_ok());
@@ -271,13 +276,13 @@ mod tests {
             );
             assert!(left() < ALL);
             txn.rollback(&before);
-            // A deletion asks for nothing.
+            // A deletion borrows nothing.
             txn.delete_row(DbIndex(0), &row).unwrap();
             txn.commit().unwrap();
             assert_eq!(left(), ALL);
         }
-        // Rows that are read count for a command that makes more of them.
-        txn.begin(1).unwrap();
+        // Rows that are read count for a command that copies them.
+        txn.begin(UnixMs(1)).unwrap();
         txn.begin_request(0);
         txn.start_command();
         txn.count_reads();

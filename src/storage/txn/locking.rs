@@ -1,6 +1,7 @@
-//! How a transaction gets the keys it needs, and lets them go.
+//! Takes and releases the locks of keys and the gate for a transaction.
 
 use super::Txn;
+use crate::base::time::UnixMs;
 use crate::storage::engine::fair_queue::Wanted;
 use crate::storage::engine::gate::{Gate, Pass};
 use crate::storage::engine::locks::{LONG, Locks, Owner, Stripe, TryLock};
@@ -8,32 +9,30 @@ use crate::storage::txn::scan::stop_counters;
 use crate::storage::{DbIndex, Result, StorageError};
 use smallvec::SmallVec;
 
-/// How often a command that reads waits until it can share its keys before it takes
-/// them for itself.
+/// How often a reading command waits to share its keys before it takes them exclusively.
 const SHARING_ATTEMPTS: usize = 4;
 
 impl Txn {
-    /// From now on this transaction may hold keys for long. Returns its owner.
+    /// Marks this transaction as one that may hold keys for long. Returns its owner.
     pub fn for_long(&mut self) -> Owner {
         self.turn.owner.0 |= LONG;
         self.turn.owner
     }
 
-    /// From now on this transaction does not wait for those that hold keys for
-    /// long.
+    /// Makes this transaction not wait for owners that hold keys for long.
     pub fn be_impatient(&mut self) {
-        self.turn.patient = false;
+        self.turn.waits_for_long = false;
     }
 
-    /// Starts or goes on with a turn at the time `now_ms`; waits while another
-    /// thread runs a command that concerns whole DBs.
+    /// Starts or continues a turn at the time `now_ms`. Waits while another thread runs a command
+    /// that concerns whole DBs.
     ///
     /// # Errors
-    /// [`StorageError::Held`].
-    pub fn begin(&mut self, now_ms: u64) -> Result<()> {
+    /// [`StorageError::Held`] if that takes long and the transaction does not wait for it.
+    pub fn begin(&mut self, now_ms: UnixMs) -> Result<()> {
         self.turn.now_ms = now_ms;
         if self.staging.is_some() {
-            // Nobody else reads or writes what it does.
+            // No other thread accesses a staged data set.
             return Ok(());
         }
         if self.turn.pass.is_none() {
@@ -48,7 +47,7 @@ impl Txn {
         wanted: Wanted,
         enter: impl Fn(&Gate, Owner, bool) -> std::result::Result<Pass, Owner>,
     ) -> Result<Pass> {
-        // Here every turn begins, on whatever thread.
+        // Every turn begins here, on whatever thread.
         stop_counters();
         let gate = &self.engine.access.gate;
         let pass = match enter(gate, self.turn.owner, false) {
@@ -57,7 +56,7 @@ impl Txn {
                 let error = self.turned_away(wanted, other);
                 let waited = self
                     .turn
-                    .patient
+                    .waits_for_long
                     .then(|| enter(gate, self.turn.owner, true));
                 waited.and_then(std::result::Result::ok).ok_or(error)?
             }
@@ -67,8 +66,8 @@ impl Txn {
         Ok(pass)
     }
 
-    /// The first writer of a DB makes its keyspace. Whoever has got a lock after
-    /// that writer let it go must know that keyspace: it may hold the key.
+    /// The first writer of a DB creates its keyspace. A thread that takes a lock after that writer
+    /// released it must know that keyspace, which may hold the key.
     fn see_new_keyspaces(&mut self) {
         if self.map_version != self.engine.map_version() {
             self.refresh_map();
@@ -79,8 +78,8 @@ impl Txn {
     /// what is pending first.
     ///
     /// # Errors
-    /// [`StorageError::Held`], or that commit failed.
-    pub fn begin_exclusive(&mut self, now_ms: u64) -> Result<()> {
+    /// [`StorageError::Held`], or an error of that commit.
+    pub fn begin_exclusive(&mut self, now_ms: UnixMs) -> Result<()> {
         if !self.is_exclusive() {
             self.commit()?;
             self.turn.pass = Some(self.enter(Wanted::Alone, Gate::enter_alone)?);
@@ -88,12 +87,12 @@ impl Txn {
         self.begin(now_ms)
     }
 
-    /// Before a transaction that may hold keys for long takes these, or all: lets
-    /// those go first whom others like it have turned away (see
-    /// [`crate::storage::engine::fair_queue`]). Others need not ask.
+    /// Called before a transaction that may hold keys for long takes these, or all: it fails if an
+    /// older entry of the [fair queue](crate::storage::engine::fair_queue) wants one of them. Other
+    /// transactions need not call it.
     ///
     /// # Errors
-    /// [`StorageError::Held`]: somebody goes first.
+    /// [`StorageError::Held`] with the owner of that entry.
     pub fn give_way(&self, key_hashes: &[u64], everything: bool) -> Result<()> {
         if !self.turn.owner.is_long() {
             return Ok(());
@@ -116,7 +115,7 @@ impl Txn {
         Err(StorageError::Held(other))
     }
 
-    /// Whether another transaction waits until nobody else reads or writes keys.
+    /// Whether another transaction waits for exclusive access.
     #[cfg(test)]
     pub fn is_waited_for(&self) -> bool {
         self.engine.access.gate.is_closing()
@@ -126,40 +125,39 @@ impl Txn {
         self.engine
             .access
             .queue
-            .note(self.turn.owner, wanted, self.turn.patient);
+            .note(self.turn.owner, wanted, self.turn.waits_for_long);
         StorageError::Held(other)
     }
 
-    /// Locks the stripes of all keys with these [`super::View::key_hash`]es; returns a
-    /// mark for [`Txn::unlock_since`]. May commit what is pending.
+    /// Locks the stripes of all keys with these [`super::View::key_hash`]es. Returns a mark for
+    /// [`Txn::unlock_since`]. May commit what is pending.
     ///
     /// # Errors
-    /// [`StorageError::Held`], with no more locked than before; or that commit
-    /// failed.
+    /// [`StorageError::Held`], with no more stripes locked than before; or an error of that commit.
     pub fn lock(&mut self, key_hashes: impl Iterator<Item = u64>) -> Result<usize> {
         let mut wanted: SmallVec<[Stripe; 8]> = key_hashes.map(Locks::stripe).collect();
         self.lock_stripes(&mut wanted)
     }
 
-    /// As [`Txn::lock`], for a command that only reads: until [`Txn::unlock_since`],
-    /// other threads may read the keys, too, mostly.
+    /// Like [`Txn::lock`], for a command that only reads: in most cases other threads may read the
+    /// keys, too, until [`Txn::unlock_since`].
     ///
     /// # Errors
     /// As [`Txn::lock`].
     pub fn lock_to_read(&mut self, key_hashes: impl Iterator<Item = u64>) -> Result<usize> {
         self.view.turn.reads_durable = false;
         let mut wanted: SmallVec<[Stripe; 8]> = key_hashes.map(Locks::stripe).collect();
-        // Others must be able to tell who holds a stripe for long.
+        // The owner of a stripe that is held for long must be known to others.
         if self.turn.owner.is_long() || self.is_exclusive() {
             return self.lock_stripes(&mut wanted);
         }
         for _ in 0..SHARING_ATTEMPTS {
             let Err((stripe, holder)) = self.share(&wanted) else {
                 self.see_new_keyspaces();
-                self.got(&wanted);
+                self.note_granted(&wanted);
                 let others_only = self.turn.shared.len() == wanted.len();
                 self.view.turn.reads_durable =
-                    others_only && self.engine.durability.has_all_of(&self.turn.shared);
+                    others_only && self.engine.durability.are_synced(&self.turn.shared);
                 return Ok(self.turn.held.len());
             };
             if holder.is_long() {
@@ -173,13 +171,13 @@ impl Txn {
         self.lock_stripes(&mut wanted)
     }
 
-    /// Whether what [`Txn::lock_to_read`] locked last is known to hold nothing that a
-    /// crash could take back: neither of this turn nor of other threads.
+    /// Whether a crash cannot take back anything that stands in the keys which
+    /// [`Txn::lock_to_read`] locked last: neither of this turn nor of other threads.
     pub fn reads_durable(&self) -> bool {
         self.turn.reads_durable
     }
 
-    /// Shares stripes; or none, and returns the one that is not to be had, and why.
+    /// Shares all stripes, or none; then returns the one that cannot be shared, and its holder.
     fn share(&mut self, wanted: &[Stripe]) -> std::result::Result<(), (Stripe, Owner)> {
         for &stripe in wanted {
             match self.engine.access.locks.try_share(stripe, self.turn.owner) {
@@ -200,7 +198,7 @@ impl Txn {
         }
     }
 
-    /// Locks one key if that needs no waiting.
+    /// Locks one key if that is possible without waiting.
     pub(in crate::storage) fn try_lock(&mut self, db: DbIndex, key: &[u8]) -> bool {
         let stripe = Locks::stripe(self.key_hash(db, key));
         match self.engine.access.locks.try_lock(stripe, self.turn.owner) {
@@ -213,7 +211,7 @@ impl Txn {
         }
     }
 
-    /// Lets go what was locked since `mark`: for keys that were only read.
+    /// Releases what was locked since `mark`: for keys that were only read.
     pub fn unlock_since(&mut self, mark: usize) {
         self.unshare();
         while self.turn.held.len() > mark {
@@ -223,8 +221,8 @@ impl Txn {
         }
     }
 
-    /// Takes the locks of `keys` if that needs no waiting; says whether it did,
-    /// and holds no more than before if not. Nothing is committed.
+    /// Locks `keys` if that is possible without waiting, and returns whether it was. If not, holds
+    /// no more than before. Commits nothing.
     pub fn try_lock_in_dbs<'k>(&mut self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) -> bool {
         let mark = self.turn.held.len();
         for (db, key) in keys {
@@ -255,19 +253,19 @@ impl Txn {
             match self.engine.access.locks.try_lock(stripe, self.turn.owner) {
                 TryLock::Taken => self.turn.held.push(stripe),
                 TryLock::Mine => {}
-                TryLock::Busy(holder) if holder.is_long() && !self.turn.patient => {
+                TryLock::Busy(holder) if holder.is_long() && !self.turn.waits_for_long => {
                     self.unlock_since(mark);
                     return Err(self.turned_away(Wanted::Stripe(stripe), holder));
                 }
                 TryLock::Busy(_) => {
-                    // Commit and let everything go before waiting.
+                    // Commit and release everything before waiting.
                     let now_ms = self.turn.now_ms;
                     self.commit()?;
                     while let Err((stripe, holder)) = self.collect(now_ms, wanted)? {
-                        if !self.turn.patient {
+                        if !self.turn.waits_for_long {
                             return Err(self.turned_away(Wanted::Stripe(stripe), holder));
                         }
-                        self.let_go();
+                        self.release_locks();
                         let locks = &self.engine.access.locks;
                         let queue = &self.engine.access.queue;
                         queue.note(self.turn.owner, Wanted::Stripe(stripe), true);
@@ -275,28 +273,27 @@ impl Txn {
                             locks.unlock(stripe, self.turn.owner);
                         }
                     }
-                    self.got(wanted);
+                    self.note_granted(wanted);
                     return Ok(0);
                 }
             }
         }
         self.see_new_keyspaces();
-        self.got(wanted);
+        self.note_granted(wanted);
         Ok(mark)
     }
 
-    fn got(&self, wanted: &[Stripe]) {
+    fn note_granted(&self, wanted: &[Stripe]) {
         let granted = wanted.iter().map(|stripe| Wanted::Stripe(*stripe));
         self.engine.access.queue.granted(self.turn.owner, granted);
     }
 
-    /// Locks stripes, of which none is held, in ascending order; waits for each.
-    /// While a thread waits that other threads wait for, it must not itself wait
-    /// for one that holds a stripe for long: then it gets no stripe, but which one
-    /// that is, and who holds it.
+    /// Locks stripes, of which none is held, in ascending order; waits for each. A thread that
+    /// holds stripes must not wait for a long owner, because other threads may wait for it. In that
+    /// case it takes no stripe, and returns the one that is held for long, and its holder.
     fn collect(
         &mut self,
-        now_ms: u64,
+        now_ms: UnixMs,
         wanted: &[Stripe],
     ) -> Result<std::result::Result<(), (Stripe, Owner)>> {
         self.begin(now_ms)?;
@@ -312,7 +309,7 @@ impl Txn {
         Ok(Ok(()))
     }
 
-    /// Ends the turn: nothing is pending any more, and no lock is held.
+    /// Ends the turn: drops what is pending and releases all locks.
     pub(super) fn end_turn(&mut self, committed: bool) {
         self.batch.overlay.clear();
         self.batch.log.clear();
@@ -321,14 +318,14 @@ impl Txn {
         self.batch.system_rows.clear();
         self.batch.cleared.clear();
         self.batch.early.clear();
-        self.batch.moves.truncate(0);
+        self.batch.rank_changes.truncate(0);
         self.batch.new_ids.get_mut().clear();
         self.lending.end_turn();
-        self.let_go();
+        self.release_locks();
         self.end_changes(committed);
     }
 
-    /// Ends the turn without a commit: nothing of it is done, and no lock is held.
+    /// Ends the turn without a commit: undoes everything and releases all locks.
     pub fn abandon(&mut self) {
         self.undo_swaps(0);
         self.give_up_early(0);
@@ -337,9 +334,9 @@ impl Txn {
         self.end_turn(false);
     }
 
-    /// Abandons the turn if what was done in it has failed. For threads that go on with
-    /// the same transaction: otherwise other threads wait for its locks for ever, and the
-    /// next commit writes a part of what has failed.
+    /// Abandons the turn if `done` is an error. For threads that continue with the same
+    /// transaction: otherwise other threads would wait for its locks for ever, and the next commit
+    /// would write a part of the failed work.
     pub fn abandon_if_failed<R, E>(
         &mut self,
         done: std::result::Result<R, E>,
@@ -350,8 +347,8 @@ impl Txn {
         done
     }
 
-    /// Lets all locks go.
-    pub(super) fn let_go(&mut self) {
+    /// Releases all locks.
+    pub(super) fn release_locks(&mut self) {
         self.unlock_since(0);
         if let Some(pass) = self.turn.pass.take() {
             self.engine.access.gate.leave(pass);
@@ -359,7 +356,7 @@ impl Txn {
     }
 }
 
-/// A turn that its owner has not committed is abandoned with it.
+/// A turn that was not committed is abandoned.
 impl Drop for Txn {
     fn drop(&mut self) {
         self.abandon();
@@ -379,7 +376,7 @@ mod tests {
         let logged = engine.binlog.range().next_entry;
         let begin = || {
             let mut txn = Txn::new(engine.clone());
-            txn.begin(1).unwrap();
+            txn.begin(UnixMs(1)).unwrap();
             txn.start_command();
             let hash = txn.key_hash(db, b"k");
             txn.lock([hash].into_iter()).unwrap();
@@ -387,14 +384,14 @@ mod tests {
             txn.effect(db, &[b"PING"]);
             txn
         };
-        // Another thread gets the lock, and the gate to itself; nothing was written.
+        // Another thread gets the lock, and exclusive access; nothing was written.
         let is_free = || {
             let mut other = Txn::new(engine.clone());
-            other.begin(1).unwrap();
+            other.begin(UnixMs(1)).unwrap();
             assert!(other.try_lock(db, b"k"), "the lock is held");
             other.commit().unwrap();
-            other.turn.patient = false;
-            other.begin_exclusive(1).unwrap();
+            other.turn.waits_for_long = false;
+            other.begin_exclusive(UnixMs(1)).unwrap();
             assert!(other.row(db, b"row").unwrap().is_none());
             other.commit().unwrap();
             assert_eq!(engine.binlog.range().next_entry, logged);
@@ -404,8 +401,8 @@ mod tests {
         let mut txn = begin();
         assert_eq!(txn.abandon_if_failed(Err::<(), _>("why")), Err("why"));
         is_free();
-        // The next turn of it does not write what the failed one did.
-        txn.begin(1).unwrap();
+        // The next turn of the transaction does not write what the failed one did.
+        txn.begin(UnixMs(1)).unwrap();
         txn.commit().unwrap();
         is_free();
     }

@@ -1,9 +1,9 @@
-//! How a turn looks up single rows: among what it wrote itself, then among the hot
-//! rows, then in RocksDB.
+//! Look-ups of single rows: first in the turn's own pending batch, then in the row cache, then in
+//! RocksDB.
 //!
-//! One by one there, also for MGET or HMGET: RocksDB's `MultiGet` of 4 to 100 keys, sorted,
-//! of fifteen million that are in memory took 0.92 of the time of as many `Get`s, too
-//! little for a second way to read.
+//! Rows are looked up one by one there, also for MGET or HMGET: RocksDB's `MultiGet` of 4 to 100
+//! sorted keys, out of fifteen million in memory, took 0.92 of the time of as many `Get`s, too
+//! little gain for a second way to read.
 
 use super::View;
 use crate::encoding::tag;
@@ -16,14 +16,14 @@ use rocksdb::DBPinnableSlice;
 use smallvec::SmallVec;
 use std::ops::Deref;
 
-/// As many look-ups as the processor can well prepare at a time.
+/// The number of look-ups that the processor prefetches at a time without loss.
 const PREFETCHED: usize = 16;
 
-/// As many keys of one command as are prefetched at a time: what they need stays in the
+/// The number of a command's keys that are prefetched at a time: their data stays in the
 /// processor's caches until they are looked up.
 pub const KEYS_AHEAD: usize = 64;
 
-/// A row that will be looked up soon.
+/// A row that will be looked up soon, for [`View::prefetch_row`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Expected(u64);
 
@@ -31,9 +31,9 @@ pub struct Expected(u64);
 pub enum Row<'a> {
     /// Written in this turn.
     Pending(&'a [u8]),
-    /// Committed, and hot.
-    Hot(SmallVec<[u8; 64]>),
-    /// Committed.
+    /// Committed, a copy from the row cache.
+    Cached(SmallVec<[u8; 64]>),
+    /// Committed, from RocksDB.
     Stored(DBPinnableSlice<'a>),
 }
 
@@ -43,16 +43,15 @@ impl Deref for Row<'_> {
     fn deref(&self) -> &[u8] {
         match self {
             Row::Pending(bytes) => bytes,
-            Row::Hot(bytes) => bytes,
+            Row::Cached(bytes) => bytes,
             Row::Stored(slice) => slice,
         }
     }
 }
 
 impl View {
-    /// Says that keys will be looked up soon, after their locks are taken: the
-    /// waits for memory then pass side by side. Their hashes go to `each`, which may
-    /// do the same for what it has of them.
+    /// Prefetches what the look-ups of these keys need, after their locks are taken, so that the
+    /// memory accesses overlap. Calls `each` with the hash of each key, for further prefetches.
     pub fn prefetch<'k>(
         &self,
         keys: impl Iterator<Item = (DbIndex, &'k [u8])>,
@@ -68,9 +67,9 @@ impl View {
         rows.into_iter().for_each(|row| self.prefetch_row(row));
     }
 
-    /// Prefetches the keys of a command that has many, a group at a time: to be called
-    /// before the key at `at` is looked up. The first [`KEYS_AHEAD`] are prefetched when the
-    /// command is locked. `words` has a key at every `step`.
+    /// Prefetches the keys of a command that has many, a group at a time. Called before the key at
+    /// `at` is looked up. The first [`KEYS_AHEAD`] are prefetched when the command is locked.
+    /// `words` has a key at every `step`.
     pub fn prefetch_from(&self, db: DbIndex, words: &[&[u8]], step: usize, at: usize) {
         if at > 0 && at.is_multiple_of(KEYS_AHEAD) {
             let rest = &words[at * step..];
@@ -79,8 +78,8 @@ impl View {
         }
     }
 
-    /// The first step of [`View::prefetch`] for one key: the row itself is fetched by
-    /// [`View::prefetch_row`], without a wait if that comes some time later.
+    /// The first step of [`View::prefetch`] for one key, which fetches the set of its row. The
+    /// second, [`View::prefetch_row`], needs the set, so it should follow some time later.
     pub fn prefetch_place(&self, db: DbIndex, key: &[u8], each: impl Fn(u64)) -> Option<Expected> {
         let keyspace = self.keyspace(db)?;
         let hash = self.key_hash(db, key);
@@ -112,9 +111,9 @@ impl View {
                     .engine
                     .memory
                     .rows
-                    .look(hash, key, SmallVec::from_slice)
+                    .read(hash, key, SmallVec::from_slice)
                 {
-                    Ok(bytes) => Ok(Some(Row::Hot(bytes))),
+                    Ok(bytes) => Ok(Some(Row::Cached(bytes))),
                     Err(seen) => self.stored_row(keyspace, hash, key, seen),
                 }
             }
@@ -129,9 +128,9 @@ impl View {
         }
     }
 
-    /// Like [`View::row`], but lends the value only for as long as `look` runs:
-    /// no copy is made of a cached row. `look` must not read other rows.
-    pub(in crate::storage) fn look_at_row<R>(
+    /// Like [`View::row`], but calls `look` with the value instead of returning it, so a cached row
+    /// is not copied. `look` must not read other rows.
+    pub(in crate::storage) fn with_row<R>(
         &self,
         db: DbIndex,
         key: &[u8],
@@ -156,7 +155,7 @@ impl View {
         }
         let hash = keyspace.cache_hash(hash);
         let mut look = Some(look);
-        let found = self.engine.memory.rows.look(hash, key, |value| {
+        let found = self.engine.memory.rows.read(hash, key, |value| {
             let look = look.take();
             look.map(|look| look(value))
         });
@@ -169,11 +168,11 @@ impl View {
         }
     }
 
-    /// A cached meta row, if it surely is what it was at that snapshot. Its stripe is free
-    /// before the look: a turn that changed the key before the snapshot has brought the
-    /// cached row up to date. It is free after the look, too: a turn that has changed the
-    /// key since, and whose row others may have cached, has noted its commit. Exclusive
-    /// turns, which hold no stripes, are not possible while this one lasts.
+    /// A cached meta row, if it is certain to be the row of that snapshot. Its stripe is free
+    /// before the cache is read, so a turn that changed the key before the snapshot has updated the
+    /// cached row. It is free after that, too, so a turn that has changed the key since, and whose
+    /// row may be cached, has noted its commit. Exclusive turns, which hold no stripes, cannot run
+    /// during this one.
     fn cached_at(
         &self,
         snapshot: &ReadSnapshot,
@@ -190,13 +189,15 @@ impl View {
         let row = engine
             .memory
             .rows
-            .look(cache_hash, row_key, SmallVec::from_slice);
+            .read(cache_hash, row_key, SmallVec::from_slice);
         let holds = !engine.access.locks.is_taken(stripe)
-            && engine.durability.is_as_of(snapshot.last_commit, stripe);
+            && engine
+                .durability
+                .is_unchanged_since(snapshot.last_commit, stripe);
         row.ok().filter(|_| holds)
     }
 
-    /// Reads a row that is not hot; from now on it is.
+    /// Reads a row that is not cached, and caches it.
     fn stored_row(
         &self,
         keyspace: &Keyspace,
@@ -214,8 +215,8 @@ impl View {
         Ok(stored.map(Row::Stored))
     }
 
-    /// The row under `key` if this turn wrote it. That is all there can be of a
-    /// collection which this turn made, and costs no read of the storage engine.
+    /// The row under `key` if this turn wrote it. Sufficient for a collection that this turn has
+    /// created, and costs no read of RocksDB.
     pub fn pending_row(&self, db: DbIndex, key: &[u8]) -> Option<&[u8]> {
         match self.batch.overlay.get(self.keyspace(db)?.id, key) {
             Pending::Put(value) => Some(value),

@@ -1,15 +1,14 @@
 //! The pending batch of a tick: rows written but not yet committed.
 //!
-//! Later commands of the tick read what earlier ones wrote, by point
-//! ([`Overlay::get`]) and by range ([`Overlay::sorted_range`]); a command that
-//! fails is taken back to its savepoint ([`Overlay::rollback`]). A row written
-//! several times goes to the storage engine once.
+//! Later commands of the tick read what earlier ones wrote, by point ([`Overlay::get`]) and by
+//! range ([`Overlay::sorted_range`]). A command that fails is rolled back to its savepoint
+//! ([`Overlay::rollback`]). A row that is written several times goes to RocksDB once.
 //!
-//! Keys and values stand in one arena, but for long rows, which have memory of their own:
-//! an arena that grows copies what it has, and a long row can be [cut](Overlay::cut_long_rows)
-//! once the batch of the commit holds it. A hash table finds the newest entry of a
-//! key, older ones hang behind it. The order needed by range reads is made when
-//! the first range read asks for it and kept up from then on: most ticks never do.
+//! Keys and values stand in one arena, except long rows, which have memory of their own: an arena
+//! that grows copies its contents, and a long row can be [freed](Overlay::free_long_rows) once the
+//! batch of the commit holds it. A hash table finds the newest entry of a key, which links to older
+//! ones. The sorted order for range reads is created by the first range read and maintained from
+//! then on: most ticks need none.
 
 use crate::encoding::system::KeyspaceId;
 use crate::storage::cache::{ranges, rows};
@@ -20,26 +19,26 @@ use hashbrown::hash_table::Entry as TableEntry;
 use smallvec::SmallVec;
 use std::hash::{BuildHasher, Hasher};
 
-/// `prev` of an entry that is the first of its key.
+/// `prev` of the first entry of a key.
 const NONE: u32 = u32::MAX;
 
-/// Keys of so many kinds are looked at for what they have in common.
-const KINDS: usize = 32;
+/// The most groups of keys for which a common prefix is computed.
+const KEY_GROUPS: usize = 32;
 
-/// How many unsorted entries are put in place one by one; more are merged.
+/// Up to so many unsorted entries are inserted one by one; more are sorted with all others.
 const INSERT_ONE_BY_ONE: usize = 16;
 
-/// Rows that are said to come before the first of them does.
+/// How many rows ahead [`Overlay::for_each_row`] calls `expect`.
 const EXPECTED: usize = 16;
 
-/// From so many bytes on a row has memory of its own.
+/// A row of at least so many bytes has memory of its own.
 const LONG_ROW: usize = 64 << 10;
 
-/// In [`Entry::at`]: the rest of the number is an index of the long rows.
+/// Set in [`Entry::at`] if the rest of the number is an index into the long rows.
 const LONG: usize = 1 << (usize::BITS - 1);
 
-/// What is kept of the key and of the value of a long row that is cut: more than the hot
-/// rows and the runs take of any row, so that what is done with them is the same.
+/// Bytes of the key and of the value of a long row that are kept when it is freed: more than the row
+/// cache and the range cache accept of any row, so that they treat it the same.
 const KEPT: usize = 2 << 10;
 const _: () = assert!(KEPT > rows::ROW_MAX && KEPT > ranges::RANGE_BYTES);
 
@@ -47,10 +46,10 @@ const _: () = assert!(KEPT > rows::ROW_MAX && KEPT > ranges::RANGE_BYTES);
 struct Entry {
     keyspace: KeyspaceId,
     hash: u64,
-    /// Where the key stands in the arena, or which of the long rows it is.
+    /// The key's offset in the arena, or [`LONG`] and the index of a long row.
     at: usize,
     key_len: u32,
-    /// Length of the value behind the key; `NONE` for a deletion.
+    /// Length of the value after the key; `NONE` for a deletion.
     value_len: u32,
     /// The entry of the same key that this one replaces.
     prev: u32,
@@ -58,7 +57,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Key and value, and what may follow.
+    /// Key and value, and what may follow them.
     #[inline]
     fn bytes<'a>(&self, arena: &'a [u8], long: &'a [Vec<u8>]) -> &'a [u8] {
         match self.at & LONG {
@@ -68,14 +67,14 @@ impl Entry {
     }
 }
 
-/// What the batch says of a key.
+/// The state of a key in the batch.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Pending<'a> {
     /// The key was written.
     Put(&'a [u8]),
     /// The key was deleted.
     Deleted,
-    /// The batch does not know the key.
+    /// The batch does not concern the key.
     Unknown,
 }
 
@@ -89,7 +88,7 @@ struct RangeDeletion {
     at: u32,
 }
 
-/// Where [`Overlay::rollback`] goes back to.
+/// The state to which [`Overlay::rollback`] returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Savepoint {
     entries: usize,
@@ -109,22 +108,22 @@ pub enum Step<'a> {
     DeleteRange(KeyspaceId, &'a [u8], &'a [u8]),
 }
 
-/// A row with what mostly tells its place, so that the rest of its key is hardly
-/// ever compared.
+/// A row with a part of its key that mostly decides the order, so that whole keys are rarely
+/// compared.
 #[derive(Debug, Clone, Copy)]
 struct Ranked {
-    /// The keyspace, and the tag that the key begins with.
-    kind: u64,
-    /// The bytes behind what all keys of this kind begin with.
+    /// The keyspace and the tag of the key.
+    group: u64,
+    /// The bytes that follow the common prefix of all keys of this group.
     head: u64,
     entry: u32,
 }
 
-/// What keys of one kind have in common.
-struct KindOfKeys {
-    kind: u64,
+/// The common prefix of the keys with one keyspace and tag.
+struct KeyGroup {
+    group: u64,
     example: u32,
-    /// So many bytes are the same in all of them.
+    /// The length of the common prefix, in bytes.
     common: usize,
 }
 
@@ -135,8 +134,8 @@ pub struct Overlay {
     /// Key and value of each long row, and the bytes of all.
     long: Vec<Vec<u8>>,
     long_bytes: usize,
-    /// Whether they are cut.
-    is_cut: bool,
+    /// Whether the long rows are freed.
+    is_freed: bool,
     entries: Vec<Entry>,
     index: HashTable<u32>,
     ranges: Vec<RangeDeletion>,
@@ -156,7 +155,7 @@ impl Overlay {
         }
     }
 
-    /// No less than what all of it takes in a write batch.
+    /// An upper bound of the bytes that all of it takes in a write batch.
     pub fn batch_bytes(&self) -> usize {
         let rows = self.entries.len() + self.ranges.len();
         let ranges = self.ranges.iter();
@@ -225,8 +224,8 @@ impl Overlay {
             .find(hash, |&i| self.is_key(i, keyspace, key))
             .copied();
         match found {
-            // The storage engine has it.
-            Some(i) if self.is_cut && self.entries[i as usize].at & LONG != 0 => Pending::Unknown,
+            // The batch of the commit is being written.
+            Some(i) if self.is_freed && self.entries[i as usize].at & LONG != 0 => Pending::Unknown,
             Some(i) if !self.range_covers(keyspace, key, i) => match self.value_of(i) {
                 Some(value) => Pending::Put(value),
                 None => Pending::Deleted,
@@ -237,12 +236,12 @@ impl Overlay {
         }
     }
 
-    /// Whether a pending range deletion covers what the storage engine has under this key.
+    /// Whether a pending range deletion covers the stored row under this key.
     pub fn range_covers_stored(&self, keyspace: KeyspaceId, key: &[u8]) -> bool {
         self.ranges.iter().any(|r| r.covers(keyspace, key))
     }
 
-    /// Where [`Overlay::rollback`] can go back to later.
+    /// The state to which [`Overlay::rollback`] can return.
     pub fn savepoint(&self) -> Savepoint {
         Savepoint {
             entries: self.entries.len(),
@@ -252,7 +251,7 @@ impl Overlay {
         }
     }
 
-    /// Forgets all that was written since `to`.
+    /// Drops all that was written since `to`.
     pub fn rollback(&mut self, to: Savepoint) {
         self.ranges.truncate(to.ranges);
         while self.entries.len() > to.entries {
@@ -278,8 +277,8 @@ impl Overlay {
         }
     }
 
-    /// The pending steps, each key's newest state only, in the order in which they
-    /// were written. To sort them by key takes as much time as it saves the memtable.
+    /// The pending steps, only the newest state of each key, in the order in which they were
+    /// written. Sorting them by key would take as much time as it saves in the memtable.
     pub fn steps(&self) -> impl Iterator<Item = Step<'_>> {
         let mut next_range = 0;
         let mut next_entry = 0;
@@ -312,16 +311,16 @@ impl Overlay {
         })
     }
 
-    /// Whether any row of this keyspace waits to be written.
+    /// Whether a row of this keyspace will be written.
     pub fn puts_into(&self, keyspace: KeyspaceId) -> bool {
         let mut entries = self.entries.iter();
         entries
             .any(|entry| entry.keyspace == keyspace && !entry.superseded && entry.value_len != NONE)
     }
 
-    /// Calls `each` with keyspace, [`Overlay::hash`], key and newest value
-    /// (`None`: deleted) of every row that was ever written by itself; a little
-    /// before, `expect` with keyspace, hash and key.
+    /// Calls `each` with keyspace, [`Overlay::hash`], key and newest value (`None`: deleted) of
+    /// every row that was written or deleted by itself. Calls `expect` with keyspace, hash and key
+    /// some rows before, for prefetches.
     pub fn for_each_row(
         &self,
         mut expect: impl FnMut(KeyspaceId, u64, &[u8]),
@@ -351,13 +350,13 @@ impl Overlay {
         ranges.map(|range| (range.keyspace, range.from.as_slice(), range.to.as_slice()))
     }
 
-    /// The batch of the commit holds all rows: long ones need not be kept here as well.
-    /// [`Overlay::for_each_row`] brings their beginnings, and look-ups do not know them.
-    pub fn cut_long_rows(&mut self) {
+    /// Frees long rows, which the batch of the commit holds as well, but their beginnings.
+    /// [`Overlay::for_each_row`] still passes these; look-ups find them no more.
+    pub fn free_long_rows(&mut self) {
         if self.long.is_empty() {
             return;
         }
-        self.is_cut = true;
+        self.is_freed = true;
         for entry in self.entries.iter_mut().filter(|entry| entry.at & LONG != 0) {
             let row = &mut self.long[entry.at & !LONG];
             let key_len = entry.key_len as usize;
@@ -372,7 +371,7 @@ impl Overlay {
         }
     }
 
-    /// Forgets everything; keeps the memory unless it has grown large.
+    /// Drops everything; keeps the memory unless it has grown large.
     pub fn clear(&mut self) {
         const KEEP_BYTES: usize = 1 << 20;
         const KEEP_ENTRIES: usize = 1 << 14;
@@ -380,7 +379,7 @@ impl Overlay {
         self.long.clear();
         self.long.shrink_to(KEEP_ENTRIES);
         self.long_bytes = 0;
-        self.is_cut = false;
+        self.is_freed = false;
         self.entries.clear();
         self.index.clear();
         self.ranges.clear();
@@ -396,9 +395,8 @@ impl Overlay {
         }
     }
 
-    /// The positions in the sorted order of the rows in `[from, to)`; look at
-    /// them with [`Overlay::sorted_row`]. Rows covered by a later range deletion
-    /// read as deleted.
+    /// The positions in the sorted order of the rows in `[from, to)`, for [`Overlay::sorted_row`].
+    /// Rows covered by a later range deletion read as deleted.
     pub fn sorted_range(
         &mut self,
         keyspace: KeyspaceId,
@@ -478,7 +476,7 @@ impl Overlay {
         self.entries.push(entry);
     }
 
-    /// Keeps a long row; says where.
+    /// Stores a long row. Returns its [`Entry::at`].
     #[cold]
     fn push_long(&mut self, row: Vec<u8>) -> usize {
         self.long_bytes += row.len();
@@ -544,7 +542,7 @@ impl Overlay {
             .partition_point(|&i| self.sort_key(i) < (keyspace, key))
     }
 
-    /// Brings the sorted order up to date.
+    /// Updates the sorted order.
     fn sort(&mut self) {
         let new = self.entries.len() - self.sorted_upto;
         if new == 0 {
@@ -575,7 +573,7 @@ impl Overlay {
             let mut ranked = std::mem::take(&mut self.ranked);
             self.rank(&all, &mut ranked);
             ranked.sort_unstable_by(|a, b| {
-                let by_rank = (a.kind, a.head).cmp(&(b.kind, b.head));
+                let by_rank = (a.group, a.head).cmp(&(b.group, b.head));
                 by_rank.then_with(|| self.key_of(a.entry).cmp(self.key_of(b.entry)))
             });
             all.clear();
@@ -586,16 +584,16 @@ impl Overlay {
         self.sorted_upto = self.entries.len();
     }
 
-    /// Ranks rows. Keys of a tick have much in common: a name's beginning, or the
-    /// collection that they are of.
+    /// Computes the rank of rows. Keys of a tick have much in common: the beginning of their names,
+    /// or their collection.
     fn rank(&self, rows: &[u32], ranked: &mut Vec<Ranked>) {
-        let mut kinds: SmallVec<[KindOfKeys; KINDS]> = SmallVec::new();
+        let mut groups: SmallVec<[KeyGroup; KEY_GROUPS]> = SmallVec::new();
         ranked.clear();
         for &entry in rows {
             let (keyspace, key) = self.sort_key(entry);
             let tag = key.first().copied().unwrap_or_default();
-            let kind = u64::from(keyspace.0) << 8 | u64::from(tag);
-            match kinds.iter_mut().find(|known| known.kind == kind) {
+            let group = u64::from(keyspace.0) << 8 | u64::from(tag);
+            match groups.iter_mut().find(|known| known.group == group) {
                 Some(known) => {
                     let example = &self.key_of(known.example)[..known.common];
                     if !key.starts_with(example) {
@@ -604,9 +602,9 @@ impl Overlay {
                     }
                 }
                 None => {
-                    if kinds.len() < KINDS {
-                        kinds.push(KindOfKeys {
-                            kind,
+                    if groups.len() < KEY_GROUPS {
+                        groups.push(KeyGroup {
+                            group,
                             example: entry,
                             common: key.len(),
                         });
@@ -614,21 +612,20 @@ impl Overlay {
                 }
             }
             ranked.push(Ranked {
-                kind,
+                group,
                 head: 0,
                 entry,
             });
         }
         for row in ranked {
-            let known = kinds.iter().find(|known| known.kind == row.kind);
+            let known = groups.iter().find(|known| known.group == row.group);
             let common = known.map_or(0, |known| known.common);
             row.head = big_endian(&self.key_of(row.entry)[common..]);
         }
     }
 }
 
-/// The first eight bytes, zeros where there are fewer, as a number that is ordered
-/// as they are.
+/// The first eight bytes, padded with zeros, as a number with the same order.
 fn big_endian(bytes: &[u8]) -> u64 {
     if let Some(whole) = bytes.first_chunk() {
         return u64::from_be_bytes(*whole);
@@ -686,12 +683,12 @@ mod tests {
             overlay.delete_range(KS, b"a", &key);
             batch.delete_range(b"a".as_slice(), &key);
         }
-        // These are rows of the default column family, which has no number there.
+        // The rows belong to the default column family, whose number takes no space there.
         let used = batch.size_in_bytes() - head + 5 * batch.len();
         assert!(used <= overlay.batch_bytes(), "{used}");
     }
 
-    /// What a stored row and the model's verdict amount to: `None` unknown, `Some(None)` deleted.
+    /// The model's state of a key: `None` unknown, `Some(None)` deleted.
     type Model = BTreeMap<u8, Option<u8>>;
 
     fn state_of(overlay: &Overlay, key: u8) -> Option<Option<u8>> {
@@ -705,7 +702,7 @@ mod tests {
     proptest! {
         #[test]
         fn rows_are_sorted_by_keyspace_and_key(
-            // Many keyspaces: more kinds of keys than are looked at.
+            // Many keyspaces: more groups of keys than prefixes are computed for.
             keys in prop_oneof![
                 proptest::collection::vec((0..3u32, "[ab]{0,12}"), 0..200),
                 proptest::collection::vec((0..40u32, "[ab]{0,12}"), 0..400),

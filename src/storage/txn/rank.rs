@@ -1,4 +1,4 @@
-//! How a turn asks for the rank of rows, and says which rows come and go: see
+//! How a turn uses rank indexes, and notes rows that it adds and removes: see
 //! [`crate::storage::rank`].
 
 use super::{Txn, View};
@@ -6,16 +6,16 @@ use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
 use crate::storage::Direction;
 use crate::storage::engine::Keyspace;
 use crate::storage::engine::rows::open_rows;
-use crate::storage::rank::{At, Kept, LONG_STRETCH_ROWS, Place, RankIndex, Start, split};
+use crate::storage::rank::{At, CachedIndex, LONG_STRETCH_ROWS, Place, RankIndex, Start, split};
 use crate::storage::{DbIndex, Engine, Result, StorageError};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 impl Txn {
-    /// Says that the row under `key` comes into its map, or goes: called with each
-    /// row of a map that may have a index.
-    pub fn note_row(&mut self, db: DbIndex, key: &[u8], came: bool) -> Result<()> {
+    /// Notes that the row under `key` is added to its map or removed. Must be called for each row
+    /// of a map that may have an index.
+    pub fn note_row(&mut self, db: DbIndex, key: &[u8], added: bool) -> Result<()> {
         if !self.engine.memory.ranks.any.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -23,41 +23,41 @@ impl Txn {
         if let Some((map, place)) = split(keyspace, key)
             && self.engine.memory.ranks.get(&map).is_some()
         {
-            self.batch.moves.push(map, place, came);
+            self.batch.rank_changes.push(map, place, added);
         }
         Ok(())
     }
 }
 
 impl View {
-    /// Whether the map of the row under `key` has a index.
+    /// Whether the map of the row under `key` has an index.
     pub fn has_rank_index(&self, db: DbIndex, key: &[u8]) -> bool {
         let keyspace = self.keyspace(db);
         let map = keyspace.and_then(|keyspace| split(keyspace.id, key));
         map.is_some_and(|(map, _)| self.engine.memory.ranks.get(&map).is_some())
     }
 
-    /// A place at or before the row under `key`, few rows away from it, and how
-    /// many rows of the map stand before that place. The map gets a index if it has
-    /// none; `None`: not now.
+    /// A place at or before the row under `key`, few rows away from it, and the number of rows of
+    /// the map before that place. Builds an index for the map if it has none; `None` if that is not
+    /// possible now.
     pub fn rank_start_before(&mut self, db: DbIndex, key: &[u8]) -> Result<Option<Start>> {
-        self.ask_rank_index(db, key, |index, _, place| index.find(place))
+        self.use_rank_index(db, key, |index, _, place| index.find(place))
     }
 
-    /// A place at or before the row that has `n` others before it in the map of the
-    /// row under `key`, as [`View::rank_start_before`].
+    /// A place at or before the row that has `n` others before it in the map of the row under
+    /// `key`, like [`View::rank_start_before`].
     pub fn rank_start_at(&mut self, db: DbIndex, key: &[u8], n: u64) -> Result<Option<Start>> {
-        self.ask_rank_index(db, key, |index, pending, _| index.nth(n, pending))
+        self.use_rank_index(db, key, |index, pending, _| index.nth(n, pending))
     }
 
-    fn ask_rank_index(
+    fn use_rank_index(
         &mut self,
         db: DbIndex,
         key: &[u8],
         find: impl Fn(&RankIndex, &dyn Fn(&[u8]) -> i64, &[u8]) -> At,
     ) -> Result<Option<Start>> {
         if self.reads.snapshot.is_some() {
-            // It counts what is there now.
+            // An index counts the current rows, not those of the snapshot.
             return Err(StorageError::ReadBudgetSpent);
         }
         let Some(keyspace) = self.keyspace(db).cloned() else {
@@ -83,8 +83,8 @@ impl View {
             Some(kept) => (kept, false),
             None if !nothing_pending => return Ok(None),
             None => {
-                let kept = Kept {
-                    asked: AtomicU64::new(0),
+                let kept = CachedIndex {
+                    last_used: AtomicU64::new(0),
                     bytes: AtomicU64::new(0),
                     index: Mutex::new(RankIndex::new()),
                 };
@@ -94,9 +94,9 @@ impl View {
         if self.batch.overlay.deletes_ranges() {
             return Ok(None);
         }
-        let asked = ranks.questions.fetch_add(1, Ordering::Relaxed);
-        kept.asked.store(asked, Ordering::Relaxed);
-        let pending = |place: &[u8]| self.batch.moves.before(&map, place);
+        let last_used = ranks.uses.fetch_add(1, Ordering::Relaxed);
+        kept.last_used.store(last_used, Ordering::Relaxed);
+        let pending = |place: &[u8]| self.batch.rank_changes.before(&map, place);
         let mut index = kept.index.lock();
         let mut at = if grown {
             (0, 0)
@@ -120,8 +120,8 @@ impl View {
         Ok(Some(Start { before, place }))
     }
 
-    /// Walks over the rows of a stretch, and counts and cuts it anew. `prefix` and `end`:
-    /// what all rows of its map begin with, and what follows on that.
+    /// Scans the rows of a stretch, counts them again and cuts the stretch. `prefix` is the common
+    /// prefix of all rows of its map, and `end` the first key after them.
     fn recount(
         &self,
         keyspace: &Keyspace,

@@ -1,16 +1,16 @@
-//! How much a command may read on a thread that other clients wait for.
+//! How much a command may read on an IO thread, where other clients wait for it.
 
 use crate::storage::{Result, StorageError, View};
 use std::cell::Cell;
 
-/// What who has to be brief may read: so many rows, or as many KiB. That takes about
-/// a millisecond.
-const BRIEF: u64 = if cfg!(test) { 100 } else { 4096 };
+/// The budget on an IO thread: so many rows, or as many KiB. Reading them takes about a
+/// millisecond.
+const BUDGET: u64 = if cfg!(test) { 100 } else { 4096 };
 
-/// So many bytes are made in the time in which one is read.
+/// Producing so many bytes takes as long as reading one.
 const MADE_AS_FAST: usize = 2;
 
-/// What a command may still read. See the module.
+/// What a command may still read: rows, plus one for each KiB of them.
 #[derive(Debug)]
 pub(in crate::storage) struct ReadBudget(Cell<u64>);
 
@@ -21,15 +21,15 @@ impl Default for ReadBudget {
 }
 
 impl ReadBudget {
-    /// For a command that begins: a little if it has to be `brief`, or without an end.
-    pub fn renew(&self, brief: bool) {
-        self.0.set(if brief { BRIEF } else { u64::MAX });
+    /// Sets the budget for a command that begins, or no bound if it is not `limited`.
+    pub fn renew(&self, limited: bool) {
+        self.0.set(if limited { BUDGET } else { u64::MAX });
     }
 
-    /// A row of so many bytes is read.
+    /// Counts a row of so many bytes.
     ///
     /// # Errors
-    /// [`StorageError::ReadBudgetSpent`].
+    /// [`StorageError::ReadBudgetSpent`] if the budget is exceeded.
     pub fn spend(&self, bytes: usize) -> Result<()> {
         let price = 1 + (bytes >> 10) as u64;
         let left = self.0.get().checked_sub(price);
@@ -39,16 +39,16 @@ impl ReadBudget {
 }
 
 impl View {
-    /// A command begins: what would read very many rows fails with
-    /// [`StorageError::ReadBudgetSpent`] if it has to be `brief`.
-    pub fn limit_reads(&self, brief: bool) {
-        self.reads.budget.renew(brief);
+    /// Begins a command. If it is `limited`, reading very many rows fails with
+    /// [`StorageError::ReadBudgetSpent`].
+    pub fn limit_reads(&self, limited: bool) {
+        self.reads.budget.renew(limited);
     }
 
-    /// So many bytes will be made that no row has, the zeros of a sparse string for one.
+    /// Counts bytes that are produced without reading a row, such as the zeros of a sparse string.
     ///
     /// # Errors
-    /// [`StorageError::ReadBudgetSpent`].
+    /// [`StorageError::ReadBudgetSpent`] if the budget is exceeded.
     pub fn will_make(&self, bytes: u64) -> Result<()> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         self.reads.budget.spend(bytes / MADE_AS_FAST)

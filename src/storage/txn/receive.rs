@@ -1,6 +1,7 @@
-//! Transactions that apply what a master sends.
+//! Transactions that apply the stream of a master.
 
 use super::Txn;
+use crate::encoding::binlog::Position;
 use crate::storage::DbIndex;
 use crate::storage::engine::history::Following;
 use crate::storage::engine::upstream::Stream;
@@ -18,28 +19,28 @@ impl Txn {
         self.command.expires = false;
     }
 
-    /// Notes that what is pending applies the stream up to the offset before `next`,
-    /// and in which DB it goes on.
-    pub fn note_reached(&mut self, next: u64, db: DbIndex) {
+    /// Notes that the pending batch applies the stream up to the offset before `next`, and the DB
+    /// in which the stream continues.
+    pub fn note_reached(&mut self, next: Position, db: DbIndex) {
         if let Some(stream) = &mut self.batch.log.stream {
             stream.reached = Some((next, db));
         }
     }
 
-    /// From now on this transaction only applies what a master has logged: keys
-    /// do not expire by its clock, and it logs received rows.
+    /// From now on this transaction applies rows of a Kedis master's binlog: keys do not expire by
+    /// its clock, and it logs received rows instead of effects.
     pub fn receive(&mut self, following: Following) {
         self.view.batch.log.receive(following);
         self.view.command.expires = false;
     }
 
-    /// Whether it only applies what a master has logged.
+    /// Whether it applies the stream of a master.
     pub fn is_received(&self) -> bool {
         self.batch.log.is_received()
     }
 
     /// Logs a row of the master's binlog, whose commands this transaction has run.
-    pub fn log_received(&mut self, position: u64, row: &[u8]) {
+    pub fn log_received(&mut self, position: Position, row: &[u8]) {
         self.view.batch.log.push_received(position, row);
     }
 }

@@ -1,14 +1,13 @@
-//! Range reads: the rows of a key range in order, the pending batch laid over
-//! what is committed.
+//! Range reads: the rows of a key range in order, the pending batch merged with the committed rows.
 //!
-//! Deleted rows leave tombstones that a read must pass until compaction has removed
-//! them, a million of them in a tenth of a second. Who answers a client with a
-//! few rows reads with a bound of tombstones ([`View::scan_within`]) and sees whether
-//! the read gave up before its end. Where it stood then, RocksDB does not say;
-//! [`Crossing`] gets over such a stretch in bounded steps.
+//! Deleted rows leave tombstones that a read must skip until compaction has removed them, a million
+//! of them in a tenth of a second. A command that replies with a few rows reads with a bound of
+//! tombstones ([`View::scan_within`]) and checks whether the read gave up before its end. RocksDB
+//! does not report the position at which it did; [`Crossing`] crosses such a stretch in bounded
+//! steps.
 //!
-//! Reads of sorted sets and lists begin with the rows of a cached range, if there is
-//! one ([`crate::storage::cache::ranges`]), and leave one behind for the next reader.
+//! Reads of sorted sets and lists begin with the rows of a cached range, if there is one
+//! ([`crate::storage::cache::ranges`]), and store one for the next reader.
 
 use crate::encoding::keys::{ELEMENT_PREFIX_LEN, RowKey};
 use crate::encoding::system::KeyspaceId;
@@ -34,18 +33,18 @@ enum Source {
     Both,
 }
 
-/// What is committed, from the place on where the read stands.
+/// The committed rows from the current position on.
 enum Stored<'a> {
-    /// Nothing.
+    /// None.
     None,
-    /// The rows of a cached range from number `at` on, and what RocksDB has behind them.
+    /// The rows of a cached range from number `at` on, and RocksDB's rows after them.
     Range(Box<CachedRange>, usize),
-    /// What RocksDB has.
+    /// RocksDB's rows.
     Rows(DBRawIteratorWithThreadMode<'a, Db>),
 }
 
-/// Where a read of one map's rows gets its cached range, and leaves it.
-struct Runs<'a> {
+/// The access of a read to the cached ranges of its map.
+struct RangeAccess<'a> {
     engine: &'a Engine,
     keyspace: &'a Keyspace,
     hash: u64,
@@ -53,47 +52,47 @@ struct Runs<'a> {
     seen: rows::Version,
     from: RowKey,
     to: RowKey,
-    /// What RocksDB has shown so far, behind the cached range that was there.
+    /// The rows that RocksDB has returned so far, after those of the cached range.
     record: Option<CachedRange>,
-    /// There was a cached range, and it did not last.
-    used_up: bool,
+    /// Whether there was a cached range, all rows of which were read.
+    exhausted: bool,
 }
 
-/// What a read begins with.
+/// Where a read begins.
 #[derive(Clone, Copy)]
 enum Begin {
-    /// A cached range, if there is one; and it leaves one behind.
-    WithRun,
-    /// What RocksDB has, with a bound of tombstones, if there is to be one.
+    /// With a cached range, if there is one; the read stores one, too.
+    WithRange,
+    /// With RocksDB's rows, and a bound of tombstones, if any.
     Stored(Option<u64>),
 }
 
-/// A range read under way. Rows are lent until the next call of [`Scan::next`].
+/// A range read in progress. A row is valid until the next call of [`Scan::next`].
 pub struct Scan<'a> {
     stored: Stored<'a>,
-    runs: Option<Runs<'a>>,
+    access: Option<RangeAccess<'a>>,
     overlay: &'a Overlay,
     budget: &'a ReadBudget,
     lending: &'a Lending,
     keyspace: KeyspaceId,
-    /// What is left of the pending rows, as positions of the sorted order.
+    /// The pending rows that are left, as positions of the sorted order.
     pending: std::ops::Range<usize>,
-    /// All of them.
+    /// All pending rows of the range.
     all_pending: std::ops::Range<usize>,
     direction: Direction,
-    /// Which source the last row came from.
+    /// The source of the last row.
     last: Source,
     tombstones: Option<TombstoneCount>,
 }
 
-/// Switches RocksDB's counters off for this thread. They are on unless told otherwise,
-/// and count every comparison of two keys.
+/// Switches RocksDB's performance counters off for this thread. By default they are on, and count
+/// every comparison of two keys.
 pub(in crate::storage) fn stop_counters() {
     set_perf_stats(PerfStatsLevel::Disable);
 }
 
-/// Counts the tombstones of deleted rows that a read passes. A thread has one at a time:
-/// the end of one switches the counters off.
+/// Counts the tombstones that a read skips. A thread can have only one at a time: dropping it
+/// switches the counters off.
 struct TombstoneCount {
     counters: PerfContext,
     at_start: u64,
@@ -114,7 +113,7 @@ impl TombstoneCount {
         tombstones
     }
 
-    /// Of this thread, since ever.
+    /// The count of this thread since its start.
     fn total(&self) -> u64 {
         self.counters.metric(PerfMetric::InternalKeySkippedCount)
             + self.counters.metric(PerfMetric::InternalDeleteSkippedCount)
@@ -140,12 +139,11 @@ impl View {
         to: &[u8],
         direction: Direction,
     ) -> Result<Scan<'_>> {
-        self.open_scan(db, from, to, direction, Begin::WithRun)
+        self.open_scan(db, from, to, direction, Begin::WithRange)
     }
 
-    /// Like [`View::scan`], from RocksDB alone: for rows that the reader has no lock for,
-    /// as nobody can reach them. A commit which wrote some of them may not have brought
-    /// their cached range up to date yet.
+    /// Like [`View::scan`], from RocksDB alone: for unreachable rows, for which the reader holds no
+    /// lock. A commit that wrote some of them may not have updated their cached range yet.
     pub(in crate::storage) fn scan_stored(
         &mut self,
         db: DbIndex,
@@ -156,8 +154,8 @@ impl View {
         self.open_scan(db, from, to, direction, Begin::Stored(None))
     }
 
-    /// Like [`View::scan`], but gives up where it would pass more than `tombstones`
-    /// tombstones of deleted rows: [`Scan::gave_up`] tells.
+    /// Like [`View::scan`], but gives up before it skips more than `tombstones` tombstones: see
+    /// [`Scan::gave_up`].
     pub fn scan_within(
         &mut self,
         db: DbIndex,
@@ -181,7 +179,7 @@ impl View {
         let id = self.keyspace(db).map(|ks| ks.id);
         let tombstones = match begin {
             Begin::Stored(Some(bound)) => Some(TombstoneCount::counted_from_now(bound)),
-            Begin::Stored(None) | Begin::WithRun => None,
+            Begin::Stored(None) | Begin::WithRange => None,
         };
         let pending = match id {
             Some(id) if !self.batch.overlay.is_empty() && from < to => {
@@ -192,7 +190,7 @@ impl View {
         let view = &*self;
         let mut scan = Scan {
             stored: Stored::None,
-            runs: None,
+            access: None,
             overlay: &view.batch.overlay,
             budget: &view.reads.budget,
             lending: &view.lending,
@@ -207,7 +205,7 @@ impl View {
             && from < to
         {
             match begin {
-                Begin::WithRun => scan.begin_with_range(view, keyspace, from, to),
+                Begin::WithRange => scan.begin_with_range(view, keyspace, from, to),
                 Begin::Stored(bound) => {
                     let rows = open_rows(
                         &view.engine,
@@ -240,14 +238,11 @@ impl<'a> Scan<'a> {
         let prefix = &from[..ELEMENT_PREFIX_LEN];
         let hash = keyspace.cache_hash(view.batch.overlay.hash(keyspace.id, prefix));
         let names = ranges::names(prefix);
-        let (run, seen) = engine
-            .memory
-            .rows
-            .look_at_ranges(hash, &names, |kept, bytes| {
-                let run = CachedRange::decode(kept, bytes)?;
-                run.serves(direction, from, to).then_some(run)
-            });
-        self.runs = Some(Runs {
+        let (range, seen) = engine.memory.rows.read_ranges(hash, &names, |kept, bytes| {
+            let range = CachedRange::decode(kept, bytes)?;
+            range.serves(direction, from, to).then_some(range)
+        });
+        self.access = Some(RangeAccess {
             engine,
             keyspace,
             hash,
@@ -256,76 +251,76 @@ impl<'a> Scan<'a> {
             from: RowKey::from_slice(from),
             to: RowKey::from_slice(to),
             record: None,
-            used_up: false,
+            exhausted: false,
         });
-        match run {
-            Some(run) => {
-                let at = run.skip(direction, from, to);
-                self.stored = Stored::Range(Box::new(run), at);
+        match range {
+            Some(range) => {
+                let at = range.skip(direction, from, to);
+                self.stored = Stored::Range(Box::new(range), at);
                 self.leave_range();
             }
-            None => self.open_behind(CachedRange::starting(direction, from, to)),
+            None => self.open_after(CachedRange::starting(direction, from, to)),
         }
     }
 
-    /// Goes on with RocksDB if all rows of the cached range were read.
+    /// Continues with RocksDB's rows if all rows of the cached range were read.
     fn leave_range(&mut self) {
-        let Stored::Range(run, at) = &self.stored else {
+        let Stored::Range(range, at) = &self.stored else {
             return;
         };
-        if *at < run.len() {
+        if *at < range.len() {
             return;
         }
-        let Stored::Range(run, _) = std::mem::replace(&mut self.stored, Stored::None) else {
+        let Stored::Range(range, _) = std::mem::replace(&mut self.stored, Stored::None) else {
             return;
         };
-        if let Some(runs) = &mut self.runs {
-            runs.used_up = true;
+        if let Some(access) = &mut self.access {
+            access.exhausted = true;
         }
-        self.open_behind(*run);
+        self.open_after(*range);
     }
 
-    /// Has RocksDB show what it has behind a cached range, and records that.
-    fn open_behind(&mut self, run: CachedRange) {
-        let Some(runs) = &mut self.runs else {
+    /// Opens RocksDB's rows after a cached range, and records them.
+    fn open_after(&mut self, range: CachedRange) {
+        let Some(access) = &mut self.access else {
             return;
         };
-        let (mut from, mut to) = (runs.from.as_slice(), runs.to.as_slice());
+        let (mut from, mut to) = (access.from.as_slice(), access.to.as_slice());
         match self.direction {
-            Direction::Forward => from = from.max(run.end(self.direction)),
-            Direction::Backward => to = to.min(run.end(self.direction)),
+            Direction::Forward => from = from.max(range.end(self.direction)),
+            Direction::Backward => to = to.min(range.end(self.direction)),
         }
         if from < to {
-            let (engine, keyspace) = (runs.engine, runs.keyspace);
+            let (engine, keyspace) = (access.engine, access.keyspace);
             let rows = open_rows(engine, None, keyspace, from, to, self.direction, None);
-            runs.record = run.extends(self.direction);
+            access.record = range.extends(self.direction);
             self.stored = Stored::Rows(rows);
             self.record();
         }
     }
 
-    /// Adds the row that RocksDB stands at to the record.
+    /// Adds RocksDB's current row to the record.
     fn record(&mut self) {
-        let Some(runs) = &mut self.runs else {
+        let Some(access) = &mut self.access else {
             return;
         };
         let Stored::Rows(rows) = &self.stored else {
             return;
         };
-        let Some(record) = &mut runs.record else {
+        let Some(record) = &mut access.record else {
             return;
         };
-        let goes_on = match rows.item() {
+        let continues = match rows.item() {
             Some((key, value)) => record.push(key, value),
             None => {
                 if rows.status().is_ok() {
-                    record.reach_end(&runs.from, &runs.to);
+                    record.reach_end(&access.from, &access.to);
                 }
                 false
             }
         };
-        if !goes_on {
-            runs.leave();
+        if !continues {
+            access.store();
         }
     }
 
@@ -367,14 +362,22 @@ impl<'a> Scan<'a> {
         Ok(row)
     }
 
-    /// Goes to the first row at or after `from`, which lies within the range of a
-    /// forward scan. Costs less than another scan.
+    /// Moves to the first row at or after `from`, which must lie within the range of a forward
+    /// scan. Costs less than another scan.
     pub fn seek(&mut self, from: &[u8]) {
         self.last = Source::None;
-        if let Some(mut runs) = self.runs.take() {
-            runs.leave();
-            let (engine, keyspace) = (runs.engine, runs.keyspace);
-            let rows = open_rows(engine, None, keyspace, from, &runs.to, self.direction, None);
+        if let Some(mut access) = self.access.take() {
+            access.store();
+            let (engine, keyspace) = (access.engine, access.keyspace);
+            let rows = open_rows(
+                engine,
+                None,
+                keyspace,
+                from,
+                &access.to,
+                self.direction,
+                None,
+            );
             self.stored = Stored::Rows(rows);
         } else if let Stored::Rows(rows) = &mut self.stored {
             rows.seek(from);
@@ -386,19 +389,19 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Whether it ended because it had passed too many tombstones, not at its end.
+    /// Whether the scan ended because it skipped too many tombstones, not at its end.
     pub fn gave_up(&self) -> bool {
         self.tombstones
             .as_ref()
             .is_some_and(|tombstones| tombstones.gave_up)
     }
 
-    /// How many tombstones a read with a bound has passed.
+    /// How many tombstones a read with a bound has skipped.
     pub fn passed(&self) -> u64 {
         self.tombstones.as_ref().map_or(0, TombstoneCount::passed)
     }
 
-    /// Notes an end short of the end.
+    /// Ends the scan before its end.
     fn give_up(&mut self) {
         if let Some(tombstones) = &mut self.tombstones {
             tombstones.gave_up = true;
@@ -411,9 +414,9 @@ impl<'a> Scan<'a> {
     fn stored_row(&self) -> Option<(&[u8], &[u8])> {
         match &self.stored {
             Stored::None => None,
-            Stored::Range(run, at) => run.get(self.direction, *at).filter(|(key, _)| {
-                // The cached range may reach beyond the range.
-                self.runs.as_ref().is_some_and(|runs| runs.spans(key))
+            Stored::Range(range, at) => range.get(self.direction, *at).filter(|(key, _)| {
+                // The cached range may extend beyond the range of the read.
+                self.access.as_ref().is_some_and(|access| access.spans(key))
             }),
             Stored::Rows(rows) => rows.item(),
         }
@@ -431,7 +434,7 @@ impl<'a> Scan<'a> {
         self.overlay.sorted_row(at)
     }
 
-    /// Goes past the row that was lent last.
+    /// Moves past the row that was returned last.
     fn step(&mut self) {
         if matches!(self.last, Source::Stored | Source::Both) {
             match &mut self.stored {
@@ -486,35 +489,35 @@ impl<'a> Scan<'a> {
     }
 }
 
-impl Runs<'_> {
+impl RangeAccess<'_> {
     fn spans(&self, key: &[u8]) -> bool {
         self.from.as_slice() <= key && key < self.to.as_slice()
     }
 
-    /// Keeps what was recorded for the next reader.
-    fn leave(&mut self) {
+    /// Caches what was recorded, for the next reader.
+    fn store(&mut self) {
         let Some(record) = self.record.take() else {
             return;
         };
-        if record.len() > 0 || self.used_up {
+        if record.len() > 0 || self.exhausted {
             let name = &self.names[record.direction() as usize];
-            let run = record.encode();
-            let hot = &self.engine.memory.rows;
-            hot.offer_range(self.hash, name, &run, self.seen, self.used_up);
+            let range = record.encode();
+            let cache = &self.engine.memory.rows;
+            cache.offer_range(self.hash, name, &range, self.seen, self.exhausted);
         }
     }
 
-    /// Whether the record should go on though nobody has asked for more.
+    /// Whether to record more rows than the reader has asked for.
     fn reads_ahead(&self) -> bool {
         let record = self.record.as_ref();
-        self.used_up && record.is_some_and(|record| record.len() < READ_AHEAD)
+        self.exhausted && record.is_some_and(|record| record.len() < READ_AHEAD)
     }
 }
 
 impl Drop for Scan<'_> {
     fn drop(&mut self) {
-        while let (Stored::Rows(rows), Some(runs)) = (&mut self.stored, &self.runs)
-            && runs.reads_ahead()
+        while let (Stored::Rows(rows), Some(access)) = (&mut self.stored, &self.access)
+            && access.reads_ahead()
         {
             match self.direction {
                 Direction::Forward => rows.next(),
@@ -522,37 +525,34 @@ impl Drop for Scan<'_> {
             }
             self.record();
         }
-        if let Some(runs) = &mut self.runs {
-            runs.leave();
+        if let Some(access) = &mut self.access {
+            access.store();
         }
     }
 }
 
-/// Gets over a stretch that holds nothing but tombstones, in steps whose width
-/// adapts. Keys are taken for binary fractions; a step goes to the end of the
-/// aligned interval of that width that it begins in. One that was too much for
-/// its bound of tombstones is halved; after one that was not, the next one is twice
-/// as wide if that is aligned.
+/// Crosses a stretch that contains only tombstones, in steps whose width adapts. Keys are read as
+/// binary fractions; a step goes to the end of the aligned interval of that width in which it
+/// begins. A step that exceeded its bound of tombstones is halved; after one that did not, the next
+/// one is twice as wide if that is aligned.
 #[derive(Debug)]
 pub struct Crossing {
-    /// The width is two to the power of minus this.
+    /// The width is 2^-bits.
     bits: usize,
 }
 
 impl Crossing {
-    /// What a step should pass at the most: so little that many steps that were
-    /// too much cost little.
+    /// The bound of tombstones for a step: so low that many steps that exceed it cost little.
     pub const STEP_TOMBSTONES: u64 = 256;
 
-    /// Of a stretch that begins at `from`.
+    /// Begins at `from`.
     pub fn at(from: &[u8]) -> Crossing {
         Crossing {
             bits: (from.len() * 8).max(1),
         }
     }
 
-    /// Where the next step from `from` ends: after `from`, before `to` if there
-    /// is such a place within the width.
+    /// The end of the next step from `from`: after `from`, and at most `to`.
     pub fn next_end(&self, from: &[u8], to: &[u8]) -> Vec<u8> {
         let bytes = self.bits.div_ceil(8);
         let below = 8 * bytes - self.bits;
@@ -573,7 +573,7 @@ impl Crossing {
         }
     }
 
-    /// The last step was done up to `end`, and there was nothing.
+    /// Notes that the last step reached `end` without a row.
     pub fn was_empty(&mut self, end: &[u8]) {
         let used = end.iter().rposition(|byte| *byte != 0);
         let aligned = used.map_or(0, |at| 8 * (at + 1) - end[at].trailing_zeros() as usize);
@@ -582,7 +582,7 @@ impl Crossing {
         }
     }
 
-    /// The last step was too wide.
+    /// Notes that the last step was too wide.
     pub fn was_too_much(&mut self) {
         self.bits += 1;
     }
@@ -591,6 +591,7 @@ impl Crossing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use crate::encoding::keys;
     use crate::encoding::tag;
     use crate::storage::{Engine, StorageConfig, Txn};
@@ -603,24 +604,23 @@ mod tests {
         (dir, Txn::new(engine))
     }
 
-    /// A scan that gave up right after a pending row went on to step past that
-    /// row, which it had dropped: RANDOMKEY after writes of the same tick ended
-    /// the server.
+    /// A scan that gave up right after a pending row went on to step past that row, which it had
+    /// dropped: RANDOMKEY after writes of the same tick crashed the server.
     #[test]
     fn a_scan_can_give_up_at_any_row() {
         let (_dir, mut txn) = empty_store();
         let row = |n: u32| keys::meta(format!("{n:03}").as_bytes());
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         for n in 0..100 {
             txn.put_row(DB, &row(n), b"stored").unwrap();
         }
         txn.commit().unwrap();
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         for n in (0..100).filter(|n| n % 10 != 0) {
             txn.delete_row(DB, &row(n)).unwrap();
         }
         txn.commit().unwrap();
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         for n in (0..100).filter(|n| n % 10 == 5 || n % 20 == 0) {
             txn.put_row(DB, &row(n), b"pending").unwrap();
         }
@@ -658,8 +658,8 @@ mod tests {
         for exclusive in [false, true] {
             set_perf_stats(PerfStatsLevel::EnableCount);
             match exclusive {
-                true => txn.begin_exclusive(1).unwrap(),
-                false => txn.begin(1).unwrap(),
+                true => txn.begin_exclusive(UnixMs(1)).unwrap(),
+                false => txn.begin(UnixMs(1)).unwrap(),
             }
             for n in 0..99u8 {
                 txn.delete_row(DB, &keys::meta(&[n])).unwrap();
@@ -668,7 +668,7 @@ mod tests {
             txn.commit().unwrap();
         }
         assert_eq!(compared(), at_start);
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         let mut scan = txn
             .scan_within(DB, &from, &to, Direction::Forward, 1000)
             .unwrap();

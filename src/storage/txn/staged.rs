@@ -2,6 +2,7 @@
 //! [`crate::storage::full_sync::staging`].
 
 use super::Txn;
+use crate::base::time::UnixMs;
 use crate::encoding::{keys, system};
 use crate::storage::engine::history::Following;
 use crate::storage::full_sync::snapshot::DataSet;
@@ -11,7 +12,7 @@ use crate::storage::{DbIndex, Engine, Result, fail_point};
 use rocksdb::WriteBatch;
 
 impl Txn {
-    /// A transaction that fills a data set beside the one in use.
+    /// A transaction that fills a staged data set.
     pub fn staged(staging: Staging) -> Txn {
         let mut txn = Txn::new(staging.engine.clone());
         let databases = usize::from(txn.engine.config.databases);
@@ -21,12 +22,12 @@ impl Txn {
         txn
     }
 
-    /// The data set that it has filled, with all that was committed.
+    /// The data set that it has filled, with everything committed.
     pub fn into_staging(mut self) -> Option<Staging> {
         self.staging.take().map(|staging| *staging)
     }
 
-    /// As [`Txn::commit`], to the staged data set.
+    /// Like [`Txn::commit`], to the staged data set.
     pub(in crate::storage) fn commit_staged(&mut self) -> Result<()> {
         let done = self.write_staged();
         let reachable = if done.is_ok() {
@@ -41,7 +42,7 @@ impl Txn {
         self.batch.log.clear();
         self.batch.deltas.clear();
         self.batch.system_rows.clear();
-        self.batch.moves.truncate(0);
+        self.batch.rank_changes.truncate(0);
         self.changes.truncate(0);
         self.batch.new_ids.get_mut().clear();
         done
@@ -58,7 +59,7 @@ impl Txn {
                 }
             }
         }
-        // What went ahead of it can be reached now.
+        // Collections that were written ahead are reachable now.
         for (keyspace, id) in &self.batch.early {
             batch.delete_cf(&self.column_family(*keyspace)?, keys::reclaim(*id));
         }
@@ -79,11 +80,11 @@ impl Txn {
         Ok(())
     }
 
-    /// Begins to follow a master, if `begin` does so with [`Engine::begin_following`]
-    /// once nobody else reads or writes keys.
+    /// Begins to follow a master, if `begin` does so with [`Engine::begin_following`]. `begin` is
+    /// called while no other thread reads or writes keys.
     pub fn begin_following(
         &mut self,
-        now_ms: u64,
+        now_ms: UnixMs,
         begin: impl FnOnce(&Engine) -> Option<Following>,
     ) -> Result<Option<Following>> {
         self.begin_exclusive(now_ms)?;
@@ -95,18 +96,19 @@ impl Txn {
         Ok(following)
     }
 
-    /// Puts a complete data set in the place of the one in use, and calls `then`
-    /// before anybody sees it.
+    /// Installs a complete data set in place of the one in use, and calls `then` before other
+    /// threads can see it.
     ///
     /// # Errors
     /// [`crate::storage::StorageError::Detached`] if this server does not follow that master any
-    /// more; [`crate::storage::StorageError::Disagrees`] if its rows do not agree. Nothing has changed then, nor if anything else fails.
+    /// more; [`crate::storage::StorageError::Disagrees`] if its rows do not agree. In these and all
+    /// other cases of an error nothing has changed.
     pub fn install(
         &mut self,
         mut staging: Staging,
         data_set: &DataSet,
         following: Following,
-        now_ms: u64,
+        now_ms: UnixMs,
         then: impl FnOnce(),
     ) -> Result<()> {
         staging.check()?;
@@ -116,7 +118,7 @@ impl Txn {
         let installed = self.engine.install(&mut staging, data_set, following);
         if installed.is_ok() {
             then();
-            // Clients that watch a key see that all are others now.
+            // All keys have changed for the clients that watch them.
             self.begin(now_ms)?;
             for db in 0..self.engine.config.databases {
                 self.note_clear(DbIndex(db));
@@ -124,7 +126,7 @@ impl Txn {
         }
         self.commit()?;
         fail_point("installed")?;
-        // What is in `staging` now is the old data set, or the refused new one.
+        // `staging` now holds the old data set, or the refused new one.
         drop(staging);
         installed
     }

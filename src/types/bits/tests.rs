@@ -1,6 +1,7 @@
-//! Bits against a `Vec<bool>`, and sparse values against what they cost.
+//! Bits compared with a `Vec<bool>`; cost of sparse values.
 
 use super::*;
+use crate::base::time::UnixMs;
 use crate::storage::{Engine, StorageConfig};
 use std::sync::Arc;
 
@@ -126,7 +127,7 @@ impl Bench {
         config.memory_budget = 16 << 20;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(Arc::clone(&engine));
-        txn.begin(1_000).unwrap();
+        txn.begin(UnixMs(1_000)).unwrap();
         txn.start_command();
         Bench {
             txn,
@@ -137,7 +138,7 @@ impl Bench {
 
     fn commit(&mut self) {
         self.txn.commit().unwrap();
-        self.txn.begin(1_000).unwrap();
+        self.txn.begin(UnixMs(1_000)).unwrap();
         self.txn.start_command();
     }
 
@@ -150,7 +151,7 @@ impl Bench {
     }
 }
 
-/// A value with long runs of zeros, so that fragments are missing.
+/// A value with long gaps of zeros, so that fragments are missing.
 fn spotted(random: &mut Random) -> Vec<u8> {
     let mut value = Vec::new();
     for _ in 0..random.below(6) {
@@ -255,7 +256,7 @@ fn combinations_agree_with_slices() {
     assert_eq!(report.faults, Vec::<String>::new());
 }
 
-/// Results larger than one step, and than what waits for the commit in memory.
+/// Results larger than one step, and than the limit of the pending batch.
 #[test]
 fn large_combinations_are_made_in_steps() {
     const LEN: usize = 5 << 20;

@@ -1,5 +1,5 @@
-//! The dense form of a HyperLogLog's registers: six bits each, the first one in
-//! the lowest bits of the first byte.
+//! The dense encoding of a HyperLogLog's registers: six bits each, the first one in the
+//! lowest bits of the first byte.
 
 use super::REGISTERS;
 use super::estimate::Histogram;
@@ -7,7 +7,7 @@ use super::estimate::Histogram;
 /// Bytes of all registers.
 pub const LEN: usize = REGISTERS * 6 / 8;
 
-/// Calls `each` with index and rank of every register, in order.
+/// Calls `each` with the index and rank of every register, in order.
 pub fn for_each(body: &[u8], mut each: impl FnMut(usize, u8)) {
     // Three bytes hold four registers.
     for (group, bytes) in body.chunks_exact(3).enumerate() {
@@ -18,10 +18,10 @@ pub fn for_each(body: &[u8], mut each: impl FnMut(usize, u8)) {
     }
 }
 
-/// How many registers hold each rank.
+/// The number of registers of each rank.
 pub fn histogram(body: &[u8]) -> Histogram {
-    // Pairs are counted first: half as many steps, which seldom wait for the one
-    // before. No count can wrap: there are 8192 pairs.
+    // Pairs of registers are counted first: half as many increments, which seldom depend
+    // on the previous one. No count can wrap, since there are 8192 pairs.
     let mut pairs = [0u16; 1 << 12];
     for bytes in body.chunks_exact(3) {
         let bits = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]);
@@ -39,7 +39,7 @@ pub fn histogram(body: &[u8]) -> Histogram {
     histogram
 }
 
-/// Raises a register to `rank` if it is lower; says whether it was.
+/// Raises a register to `rank` if it is lower; returns whether it was.
 pub fn set(body: &mut [u8], index: usize, rank: u8) -> bool {
     let group = index / 4 * 3;
     let Some([a, b, c]) = body.get_mut(group..group + 3) else {

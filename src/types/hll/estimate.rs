@@ -1,10 +1,10 @@
-//! From registers to a count: the estimator without bias correction of Otmar
+//! Computes the count from the registers: the estimator without bias correction of Otmar
 //! Ertl, "New cardinality estimation algorithms for HyperLogLog sketches"
 //! (arXiv:1702.01284), section 4.
 
 use super::{RANK_MAX, REGISTERS, Ranks};
 
-/// How many registers hold each rank.
+/// The number of registers of each rank.
 #[derive(Debug, Clone)]
 pub struct Histogram([u32; 64]);
 
@@ -15,20 +15,20 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Of these registers.
+    /// The histogram of these registers.
     pub fn of(ranks: &Ranks) -> Histogram {
         let mut histogram = Histogram::default();
         ranks.iter().for_each(|rank| histogram.add(*rank, 1));
         histogram
     }
 
-    /// Counts `registers` more of a rank (six bits).
+    /// Counts `registers` more registers of a rank (six bits).
     #[inline]
     pub fn add(&mut self, rank: u8, registers: u32) {
         self.0[usize::from(rank & 0x3f)] += registers;
     }
 
-    /// About how many different elements were added.
+    /// The estimated number of different elements.
     pub fn estimate(&self) -> u64 {
         let registers = REGISTERS as f64;
         let at = |rank: u8| f64::from(self.0[usize::from(rank)]);
@@ -38,7 +38,7 @@ impl Histogram {
         }
         sum += registers * sigma(at(0) / registers);
         let alpha = 0.5 / std::f64::consts::LN_2;
-        // A cast never wraps, whatever crafted registers give.
+        // The cast saturates, whatever value crafted registers lead to.
         (alpha * registers * registers / sum).round() as u64
     }
 }

@@ -1,17 +1,17 @@
-//! PFSELFTEST: registers keep what they are told, both encodings count alike,
-//! and counts are as good as the theory says.
+//! PFSELFTEST: registers keep the ranks that were set, both encodings give the same
+//! count, and the error of counts is as small as in theory.
 
 use super::{Hll, HllResult, RANK_MAX, REGISTERS, dense};
 
-/// How many elements the count is tried with.
+/// Number of elements in the test of counts.
 const ELEMENTS: u64 = 100_000;
 
-/// Standard error of a count, relative to it.
+/// Relative standard error of a count.
 fn standard_error() -> f64 {
     1.04 / (REGISTERS as f64).sqrt()
 }
 
-/// Tries everything; the text says what is wrong.
+/// Runs all tests; the error describes the first failure.
 pub fn run() -> Result<(), String> {
     registers()?;
     match counts() {
@@ -20,7 +20,7 @@ pub fn run() -> Result<(), String> {
     }
 }
 
-/// Ranks that rise and fall from register to register, so that none is like its neighbours.
+/// Sets ranks that differ from register to register.
 fn registers() -> Result<(), String> {
     let mut body = [0; dense::LEN];
     let expected = |index: usize| (index * 37 % usize::from(RANK_MAX)) as u8;
@@ -49,7 +49,7 @@ fn counts() -> HllResult<Result<(), String>> {
     dense.make_dense()?;
     let mut checkpoint = 1;
     for n in 1..=ELEMENTS {
-        // As far apart as an odd factor puts them.
+        // The odd factor spreads the elements.
         let element = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
         sparse.add(&element, 3000)?;
         dense.add(&element, 3000)?;

@@ -1,4 +1,4 @@
-//! The sparse form of a HyperLogLog's registers: runs of equal ones, in order.
+//! The sparse encoding of a HyperLogLog's registers: runs of equal ones, in order.
 //!
 //! ```text
 //! 00nnnnnn            n+1 registers of rank 0 (up to 64)
@@ -6,35 +6,35 @@
 //! 1rrrrrnn            n+1 registers (up to 4) of rank r+1 (up to 32)
 //! ```
 //!
-//! Which of several ways to write the same registers is used depends on the
-//! order in which they were set. Redis' choice is kept to the byte: a split puts
-//! the new run between what is left of the old one, and then a few neighbours
-//! that have become equal are joined, from left to right.
+//! The same registers can be written in several ways, depending on the order in which
+//! they were set. This module writes the same bytes as Redis: a split inserts the new
+//! run between the remains of the old one, then a few neighbours with equal ranks are
+//! joined, from left to right.
 
 use super::{HllError, HllResult, REGISTERS};
 use smallvec::SmallVec;
 
-/// The form of registers that are all 0.
+/// The encoding of empty registers.
 pub const EMPTY: [u8; 2] = [0x7f, 0xff];
 
-/// The highest rank that a run can have; higher ones need the dense form.
+/// The highest rank of a run; higher ones need the dense encoding.
 const RANK_MAX: u8 = 32;
 
-/// The longest run of another rank than 0.
+/// The longest run with a rank above 0.
 const RANKED_MAX: usize = 4;
 
 /// The longest run of zeros in one byte.
 const SHORT_ZEROS_MAX: usize = 64;
 
-/// How many runs are looked at for neighbours to join.
+/// How many runs are checked for equal neighbours.
 const JOIN_STEPS: usize = 5;
 
 /// Registers of the same rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// Their rank.
+    /// The rank.
     pub rank: u8,
-    /// How many.
+    /// The number of registers.
     pub len: usize,
 }
 
@@ -57,7 +57,7 @@ impl Run {
         })
     }
 
-    /// Appends the run. Nothing is appended for one of no registers.
+    /// Appends the encoded run; nothing for an empty run.
     fn encode(self, out: &mut Encoded) {
         match (self.rank, self.len) {
             (_, 0) => {}
@@ -68,8 +68,8 @@ impl Run {
     }
 }
 
-/// Calls `each` with every run, in order, and makes sure that together they are
-/// all registers. A run that would go beyond them is not handed out.
+/// Calls `each` with every run, in order, and checks that the runs cover exactly all
+/// registers. A run beyond the last register is not passed on.
 pub fn for_each_run(body: &[u8], mut each: impl FnMut(Run)) -> HllResult<()> {
     let mut rest = body;
     let mut seen = 0;
@@ -88,25 +88,25 @@ pub fn for_each_run(body: &[u8], mut each: impl FnMut(Run)) -> HllResult<()> {
     }
 }
 
-/// What [`set`] has done.
+/// The result of [`set`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Set {
     /// The register was not lower.
     Unchanged,
     /// The register was raised.
     Raised,
-    /// Nothing: it needs the dense form.
+    /// Nothing changed: the dense encoding is needed.
     Full,
 }
 
-/// Where a register is.
+/// The position of a register.
 struct Place {
-    /// Position of its run, and of the one before.
+    /// Byte positions of its run and of the run before.
     at: usize,
     before: usize,
     run: Run,
     size: usize,
-    /// How many registers of the run stand before it.
+    /// Registers of the run before this one.
     within: usize,
 }
 
@@ -134,8 +134,8 @@ fn find(bytes: &[u8], body: usize, index: usize) -> HllResult<Place> {
     }
 }
 
-/// Raises a register of the form that begins at the `body`-th of `bytes`, which
-/// may grow by `room` bytes.
+/// Raises a register of the encoding that begins at byte `body` of `bytes`, which may
+/// grow by `room` bytes.
 pub fn set(
     bytes: &mut Vec<u8>,
     body: usize,
@@ -184,7 +184,7 @@ fn join(bytes: &mut Vec<u8>, mut at: usize) {
                 let mut joined = Encoded::new();
                 let len = left.len + right.len;
                 Run { len, ..left }.encode(&mut joined);
-                // Runs of a rank take one byte each.
+                // Runs with a rank take one byte each.
                 bytes.splice(at..at + 2, joined);
             }
             _ => at += size,

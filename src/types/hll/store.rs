@@ -1,6 +1,5 @@
-//! HyperLogLogs under keys. The cached count is used where it is good and
-//! marked stale by every change, but a count never writes it: so counting is
-//! reading, on replicas too.
+//! HyperLogLogs as values of keys. A valid cached count is used, and each change marks
+//! it as stale, but counting never writes it. So counting is a read, on replicas too.
 
 use super::estimate::Histogram;
 use super::{Encoding, HEADER_LEN, Hll, HllError, HllResult, REGISTERS, Ranks};
@@ -12,9 +11,9 @@ use std::ops::Range;
 /// Bytes of the longest HyperLogLog: a run of two bytes for each register.
 const LEN_MAX: u64 = (HEADER_LEN + 2 * REGISTERS) as u64;
 
-/// What is read of a value to see what it is: no more than shows that it is too
-/// long, however long it is.
-fn front(_len: u64) -> Range<u64> {
+/// The range that is read of a value, whatever its length: one byte more than the
+/// longest HyperLogLog, which is enough to reject longer values.
+fn prefix_range(_len: u64) -> Range<u64> {
     0..LEN_MAX + 1
 }
 
@@ -44,8 +43,8 @@ fn save(
     Ok(string::set_over(txn, db, key, old, &bytes, form, expiry)?)
 }
 
-/// Adds elements, to a new HyperLogLog if there is none; says whether a register
-/// changed or it is new. One of up to `sparse_max` bytes stays sparse.
+/// Adds elements, to a new HyperLogLog if the key is missing; returns whether a register
+/// changed or the key is new. The sparse encoding is kept up to `sparse_max` bytes.
 pub fn add(
     txn: &mut Txn,
     db: DbIndex,
@@ -68,11 +67,11 @@ pub fn add(
     Ok(changed)
 }
 
-/// About how many different elements were added to any of these.
+/// The estimated number of different elements of the union.
 pub fn count(view: &mut View, db: DbIndex, keys: &[&[u8]]) -> HllResult<u64> {
     if let [key] = keys {
         let count = |bytes: &[u8]| Hll::open(bytes)?.count();
-        let counted = string::with_range(view, db, key, front, count)?;
+        let counted = string::with_range(view, db, key, prefix_range, count)?;
         return counted.unwrap_or(Ok(0));
     }
     let mut ranks = no_ranks();
@@ -86,14 +85,14 @@ fn no_ranks() -> Box<Ranks> {
     Box::new([0; REGISTERS])
 }
 
-/// Raises ranks to those of one key; says which encoding that has.
+/// Raises `ranks` to those of a key; returns the key's encoding.
 fn raise(
     view: &mut View,
     db: DbIndex,
     key: &[u8],
     ranks: &mut Ranks,
 ) -> HllResult<Option<Encoding>> {
-    let raised = string::with_range(view, db, key, front, |bytes| {
+    let raised = string::with_range(view, db, key, prefix_range, |bytes| {
         let hll = Hll::open(bytes)?;
         hll.raise(ranks)?;
         Ok(hll.encoding())
@@ -101,8 +100,7 @@ fn raise(
     raised.transpose()
 }
 
-/// Makes `dest` what it would be if all that was added to `sources` had been
-/// added to it too.
+/// Makes `dest` the union of itself and `sources`.
 pub fn merge(
     txn: &mut Txn,
     db: DbIndex,
@@ -135,21 +133,21 @@ pub fn merge(
     Ok(())
 }
 
-/// The encoding of a HyperLogLog, if there is such a key.
+/// The encoding of a HyperLogLog; `None` for a missing key.
 pub fn encoding(view: &mut View, db: DbIndex, key: &[u8]) -> HllResult<Option<Encoding>> {
     let encoding = |bytes: &[u8]| Ok(Hll::open(bytes)?.encoding());
-    let encoding = string::with_range(view, db, key, front, encoding)?;
+    let encoding = string::with_range(view, db, key, prefix_range, encoding)?;
     encoding.transpose()
 }
 
-/// A copy of a HyperLogLog, if there is such a key.
+/// A copy of a HyperLogLog; `None` for a missing key.
 pub fn raw(view: &mut View, db: DbIndex, key: &[u8]) -> HllResult<Option<Hll<Vec<u8>>>> {
-    let bytes = string::with_range(view, db, key, front, <[u8]>::to_vec)?;
+    let bytes = string::with_range(view, db, key, prefix_range, <[u8]>::to_vec)?;
     bytes.map(Hll::open).transpose()
 }
 
-/// Makes a HyperLogLog dense; says whether it was not, or `None` if there is no
-/// such key.
+/// Converts a HyperLogLog to the dense encoding; returns whether it was sparse, `None`
+/// for a missing key.
 pub fn make_dense(txn: &mut Txn, db: DbIndex, key: &[u8]) -> HllResult<Option<bool>> {
     let Some((head, mut hll)) = load(txn, db, key)? else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Both encodings against plain ranks, and bytes that nobody should have written.
+//! Both encodings compared with plain ranks; invalid values.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn selftest_passes() {
 
 #[test]
 fn places_never_change() {
-    // Stored registers depend on them; the numbers are those of a Redis 7.0.
+    // Stored registers depend on these numbers, which come from Redis 7.0.
     for (element, expected) in [
         (&b""[..], (5_938, 2)),
         (b"a", (12_711, 2)),
@@ -124,7 +124,7 @@ fn what_is_no_hyperloglog() {
     }
 }
 
-/// Every operation on these registers says that they are corrupt, or works.
+/// Every operation on these registers either works or reports them as corrupt.
 fn try_all(body: &[u8]) -> bool {
     let mut bytes = Hll::new().into_bytes();
     bytes.truncate(HEADER_LEN);

@@ -1,13 +1,14 @@
-//! Files into an empty database.
+//! Loading files into an empty database.
 
 use super::*;
+use crate::base::time::UnixMs;
 use crate::encoding::ValueType;
 use crate::exec::testing::{Client, START_MS};
 use crate::rdb::file::FileWriter;
 use crate::rdb::timed_hashes;
 use crate::resp::Value;
 
-/// Counts reports; libraries have their texts for names.
+/// Counts reports; a library's text is its name.
 #[derive(Default)]
 struct Reports(usize);
 
@@ -43,7 +44,7 @@ fn put(writer: &mut FileWriter<Vec<u8>>, key: &[u8], elements: &[Element<'_>]) {
     encoder.begin(kind, elements.len() as u64, Some(key));
     for element in elements {
         encoder.element(*element, buffer).expect("room");
-        outlet.pass_on(buffer).expect("a Vec takes all");
+        outlet.flush(buffer).expect("a Vec takes all");
     }
     encoder.end(buffer).expect("all of them");
 }
@@ -52,7 +53,7 @@ fn field<'a>(field: &'a [u8], value: &'a [u8]) -> Element<'a> {
     Element::Field {
         field,
         value,
-        expire_ms: 0,
+        expire_ms: UnixMs::NONE,
     }
 }
 
@@ -67,7 +68,7 @@ fn keys_of_all_types_arrive() {
         put(writer, b"l", &[Element::Item(b"a"), Element::Item(b"")]);
         writer.expires(START_MS + 5_000);
         put(writer, b"h", &[field(b"f", b"v")]);
-        writer.expires(START_MS - 1);
+        writer.expires(START_MS.before(1));
         put(writer, b"over", &[field(b"f", b"v")]);
         writer.select_db(3, 1, 0);
         put(
@@ -98,8 +99,8 @@ fn keys_of_all_types_arrive() {
     client.check();
 }
 
-/// Collections that take several commits, and what is left of one that never
-/// gets to its end.
+/// Collections that take several commits, and the remains of one that is never
+/// completed.
 #[test]
 fn collections_larger_than_a_commit() {
     let client = Client::new();
@@ -145,7 +146,7 @@ fn collections_larger_than_a_commit() {
     );
     client.check();
 
-    // An element twice, far apart: no commit sees both.
+    // The same element twice, in different commits.
     for kind in ["member", "field", "scored"] {
         let mut client = Client::new();
         let mut twice = match kind {
@@ -229,7 +230,7 @@ fn times_of_fields_are_counted_and_those_past_them_left_out() {
     let mut client = Client::new();
     let mut hashes = timed_hashes(
         [b"over", b"plain", b"later"],
-        START_MS - 1,
+        START_MS.before(1),
         START_MS + 60_000,
     );
     hashes.extend(timed_hashes([b"a", b"b", b"c"], START_MS + 1, START_MS + 2));

@@ -1,4 +1,4 @@
-//! What a list is; see [`crate::types::definition`].
+//! The definition of lists; see [`crate::types::definition`].
 
 use super::{End, List};
 use crate::base::num;
@@ -81,7 +81,7 @@ impl Definition for ListType {
         Ok(if fits { "listpack" } else { "quicklist" })
     }
 
-    /// The order counts: every item is mixed with all before it.
+    /// The order counts: each item is hashed together with all before it.
     fn digest(&self, view: &mut View, db: DbIndex, found: &KeyMeta) -> OpResult<Hash> {
         let mut sum = Hash::default();
         self.walk(view, db, Stored::of(found), &mut |element| {
@@ -117,7 +117,7 @@ impl Build for List<'_> {
     }
 }
 
-/// What an element takes in a listpack.
+/// Bytes of an item in a listpack.
 fn listpack_bytes(item: &[u8]) -> u64 {
     let encoded = match num::parse_i64(item) {
         Some(0..=127) => 1,
@@ -156,7 +156,8 @@ mod tests {
             (126, 130),
             (4095, 4099),
             (4096, 4103),
-            // 16,383 bytes with their head take a third byte at the end.
+            // From 16,383 bytes on, including the head, the trailing length takes a
+            // third byte.
             (16_377, 16_384),
             (16_378, 16_386),
             (2_097_145, 2_097_153),

@@ -1,7 +1,7 @@
 //! The packed form: all items in the body of the meta row, head first.
 //!
-//! Positions count from the head. A list may outgrow the form while it is
-//! worked on; it is brought into rows before it is saved.
+//! Positions count from the head. A list may exceed the limits of the form while it is
+//! being changed; it is moved into rows before it is saved.
 
 use super::{End, Visit};
 use crate::encoding::Corrupt;
@@ -11,7 +11,7 @@ use crate::storage::View;
 use smallvec::SmallVec;
 use std::ops::{ControlFlow, Range};
 
-/// Most bytes that the length of an item takes.
+/// Most bytes of an item's length.
 const LENGTH_BYTES: usize = 5;
 
 /// A list whose items stand in the body of its meta row.
@@ -23,7 +23,7 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// Takes a stored body; every item of it is looked at.
+    /// Checks a stored body, with all its items.
     pub(super) fn new(body: Vec<u8>) -> Result<Packed, Corrupt> {
         let mut len = 0;
         for item in items(&body) {
@@ -37,7 +37,7 @@ impl Packed {
         })
     }
 
-    /// Whether these items fit in besides those that are there.
+    /// Whether these items can be added within the limits.
     pub(super) fn has_room(&self, view: &View, new: &[&[u8]]) -> bool {
         let config = &view.engine().config;
         let len = usize::try_from(self.len).unwrap_or(usize::MAX);
@@ -92,7 +92,7 @@ impl Packed {
         Ok(())
     }
 
-    /// Keeps the items of `range` alone.
+    /// Removes all items outside `range`.
     pub(super) fn keep(&mut self, range: Range<u64>) -> Result<(), Corrupt> {
         let (start, end) = (self.offset(range.start)?, self.offset(range.end)?);
         self.body.truncate(end);
@@ -102,7 +102,7 @@ impl Packed {
         Ok(())
     }
 
-    /// Puts an item in place of those in `range`.
+    /// Replaces the items in `range` by one item.
     pub(super) fn replace(&mut self, range: Range<u64>, item: &[u8]) -> Result<(), Corrupt> {
         let (start, end) = (self.offset(range.start)?, self.offset(range.end)?);
         let mut new = Vec::with_capacity(item.len() + LENGTH_BYTES);
@@ -113,7 +113,7 @@ impl Packed {
         Ok(())
     }
 
-    /// Removes the items at these positions, which ascend.
+    /// Removes the items at these ascending positions.
     pub(super) fn remove(&mut self, holes: &[u64]) -> Result<(), Corrupt> {
         let mut body = Vec::with_capacity(self.body.len());
         let mut next = holes.iter().copied().peekable();
@@ -129,7 +129,7 @@ impl Packed {
         Ok(())
     }
 
-    /// Where in the body the item at a position begins.
+    /// The byte of the body where the item at a position begins.
     fn offset(&self, position: u64) -> Result<usize, Corrupt> {
         if position >= self.len {
             return Ok(self.body.len());
@@ -142,7 +142,7 @@ impl Packed {
     }
 }
 
-/// Bytes that these items take in a body, at the most.
+/// Most bytes of these items in a body.
 fn bytes_of(items: &[&[u8]]) -> usize {
     items.iter().map(|item| item.len() + LENGTH_BYTES).sum()
 }

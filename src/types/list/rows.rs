@@ -1,8 +1,8 @@
-//! The form in rows: item `n` stands at index `head + n`, without gaps.
+//! The form in rows: item `n` has index `head + n`, without gaps.
 //!
-//! A change moves the ends and writes the rows that came or moved; rows that
-//! are outside the ends afterwards are deleted once, in [`Rows::sweep`]. No
-//! read ever leaves `head..tail`, so it meets no tombstones of popped items.
+//! A change moves the ends and writes the rows that are new or have moved. Rows outside
+//! the ends are deleted once, in [`Rows::sweep`]. Reads stay within `head..tail`, so
+//! they meet no tombstones of popped items.
 
 use super::packed::Packed;
 use super::{End, Visit};
@@ -14,15 +14,15 @@ use crate::storage::{DbIndex, Txn, View};
 use crate::types::OpResult;
 use std::ops::{ControlFlow, Range};
 
-/// Up to this many items are read one by one; an iterator costs more than a few
-/// point reads, the more if the items were pushed lately and are hot.
+/// Up to this many items are read one by one: an iterator costs more than a few point
+/// reads, especially if the items are in the row cache.
 const POINT_READS: u64 = 3;
 
-/// Up to this many rows are deleted one by one; each range deletion makes later
-/// reads near it dearer.
+/// Up to this many rows are deleted one by one: each range deletion makes later reads
+/// near it slower.
 const POINT_DELETES: u64 = 256;
 
-/// Bytes of items that are held in memory at a time while rows move.
+/// Most bytes of items in memory while rows move.
 const MOVE_BYTES: usize = 8 << 20;
 
 /// A list whose items stand in rows.
@@ -30,14 +30,14 @@ const MOVE_BYTES: usize = 8 << 20;
 pub(super) struct Rows {
     db: DbIndex,
     pub(super) span: ListSpan,
-    /// What the meta row says, if it is already in this form.
+    /// The span in the meta row, if it is in this form already.
     pub(super) stored: Option<ListSpan>,
     /// All indices that may have a row.
     hull: Range<i64>,
 }
 
 impl Rows {
-    /// A list that is stored in this form.
+    /// A list that is stored in rows.
     pub(super) fn stored(db: DbIndex, span: ListSpan) -> Rows {
         Rows {
             db,
@@ -47,8 +47,8 @@ impl Rows {
         }
     }
 
-    /// An empty list with a new id. It starts in the middle of the range of
-    /// indices, so that either end can grow.
+    /// An empty list with a new id. Indices start in the middle of their range, so that
+    /// both ends can grow.
     fn new(txn: &Txn, db: DbIndex) -> Rows {
         let span = ListSpan {
             id: txn.new_id(),
@@ -63,7 +63,7 @@ impl Rows {
         }
     }
 
-    /// The items of a packed list, in rows with a new id.
+    /// Moves the items of a packed list into rows with a new id.
     pub(super) fn promoted(txn: &mut Txn, db: DbIndex, packed: &Packed) -> OpResult<Rows> {
         let mut rows = Rows::new(txn, db);
         for item in items(&packed.body) {
@@ -77,7 +77,7 @@ impl Rows {
         self.stored != Some(self.span)
     }
 
-    /// Whether so many rows are left over that the reclaim queue should have them.
+    /// Whether so many rows are left over that they belong in the reclaim queue.
     pub(super) fn is_large(&self) -> bool {
         self.hull.end.abs_diff(self.hull.start) > POINT_DELETES
     }
@@ -148,20 +148,19 @@ impl Rows {
         Ok(())
     }
 
-    /// Keeps the items of `range` alone.
+    /// Removes all items outside `range`.
     pub(super) fn keep(&mut self, range: Range<u64>) {
         let (head, tail) = (self.index(range.start), self.index(range.end));
         self.span.head = head;
         self.span.tail = tail;
     }
 
-    /// Writes an item over another.
+    /// Overwrites an item.
     pub(super) fn set(&self, txn: &mut Txn, at: u64, item: &[u8]) -> OpResult<()> {
         self.put(txn, self.index(at), item)
     }
 
-    /// Inserts an item so that it stands at position `at`; the smaller side
-    /// makes room.
+    /// Inserts an item at position `at`; the smaller side moves.
     pub(super) fn insert(&mut self, txn: &mut Txn, at: u64, item: &[u8]) -> OpResult<()> {
         let len = self.span.len();
         if at <= len / 2 {
@@ -176,9 +175,9 @@ impl Rows {
         self.put(txn, self.index(at), item)
     }
 
-    /// Removes the items at these positions, which ascend. The longest stretch
-    /// between two of them stays; what is before it moves towards the tail, what
-    /// is behind it towards the head.
+    /// Removes the items at these ascending positions. The longest stretch between two
+    /// of them stays; items before it move towards the tail, items after it towards the
+    /// head.
     pub(super) fn remove(&mut self, txn: &mut Txn, holes: &[u64]) -> OpResult<()> {
         let len = self.span.len();
         let (before, behind) = holes.split_at(longest_stretch(holes, len));
@@ -218,9 +217,9 @@ impl Rows {
         Ok(())
     }
 
-    /// Writes the items of `range`, but for the holes, side by side from index
-    /// `target` on, in the direction of `order`. The items must not have to
-    /// move over others that are still to be read.
+    /// Writes the items of `range`, without the holes, to consecutive indices from
+    /// `target` on, in the direction of `order`. The target must not overlap items that
+    /// are still to be read.
     fn move_rows(
         &self,
         txn: &mut Txn,
@@ -264,8 +263,8 @@ impl Rows {
         Ok(txn.put_row(self.db, &self.row_key(index), item)?)
     }
 
-    /// Makes room for one item. An end reaches the last index only after more
-    /// pushes than a disk survives; then the list refuses to grow there.
+    /// Makes room for one item. An end would reach the last index only after more pushes
+    /// than a disk survives; then the push fails.
     fn grow(&mut self, end: End) -> OpResult<()> {
         let full = Corrupt("list indices");
         match end {
@@ -277,7 +276,7 @@ impl Rows {
         Ok(())
     }
 
-    /// The index of a position; a position is never greater than the length.
+    /// The index of a position, which is at most the length.
     fn index(&self, position: u64) -> i64 {
         self.span.head.saturating_add_unsigned(position)
     }
@@ -287,7 +286,7 @@ impl Rows {
     }
 }
 
-/// The next position of `left` in the given order.
+/// Takes the next position of `left` in the given order.
 fn next_of(left: &mut Range<u64>, order: Direction) -> Option<u64> {
     match order {
         Direction::Forward => left.next(),
@@ -295,7 +294,7 @@ fn next_of(left: &mut Range<u64>, order: Direction) -> Option<u64> {
     }
 }
 
-/// How many of the holes are before the longest stretch without any.
+/// The number of holes before the longest stretch without any.
 fn longest_stretch(holes: &[u64], len: u64) -> usize {
     let mut best = (0, 0);
     let mut start = 0;

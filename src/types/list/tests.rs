@@ -1,7 +1,8 @@
-//! Lists against a `VecDeque` that does the same, over both forms, several
-//! changes in one batch and many commits.
+//! Lists compared with a `VecDeque`, in both forms, with several changes in one batch
+//! and many commits.
 
 use super::*;
+use crate::base::time::UnixMs;
 use crate::storage::{Engine, StorageConfig};
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -25,7 +26,7 @@ impl Bench {
         config.memory_budget = 16 << 20;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(Arc::clone(&engine));
-        txn.begin(1_000).unwrap();
+        txn.begin(UnixMs(1_000)).unwrap();
         txn.start_command();
         Bench {
             txn,
@@ -44,11 +45,11 @@ impl Bench {
 
     fn commit(&mut self) {
         self.txn.commit().unwrap();
-        self.txn.begin(1_000).unwrap();
+        self.txn.begin(UnixMs(1_000)).unwrap();
         self.txn.start_command();
     }
 
-    /// Like a commit, but finds the faults of the database.
+    /// Commits, and checks the consistency of the database.
     fn check(&mut self) {
         self.commit();
         let report = self.engine.check().unwrap();
@@ -81,7 +82,7 @@ impl Bench {
         list.is_packed()
     }
 
-    /// How many rows the last change wrote or deleted.
+    /// The number of rows that the last change wrote or deleted.
     fn touched(&mut self) -> u64 {
         let dirty = self.txn.dirty();
         self.txn.start_command();
@@ -149,7 +150,7 @@ fn push_to(model: &mut Model, end: End, item: Vec<u8>) {
     }
 }
 
-/// The range as its definition says it, item by item.
+/// The range by its definition, item by item.
 fn range_of(model: &Model, start: i64, stop: i64) -> Vec<Vec<u8>> {
     let len = model.len() as i64;
     let absolute = |i: i64| if i < 0 { i + len } else { i };
@@ -278,7 +279,7 @@ proptest! {
             match op {
                 Op::Commit => bench.commit(),
                 Op::Undo => {
-                    // An operation that is taken back leaves no trace.
+                    // A rolled back operation has no effect.
                     apply(&mut bench, &mut models, &Op::Remove(End::Head, 3, 1));
                     apply(&mut bench, &mut models, &Op::Trim(1, -2));
                     bench.txn.rollback(&before.0);
@@ -374,7 +375,7 @@ fn an_emptied_list_leaves_nothing() {
 fn replacing_takes_any_value_and_its_expiry() {
     let mut bench = Bench::with_rows(10);
     let old = bench.txn.lookup(DB, KEY).unwrap().unwrap();
-    bench.txn.set_expiry(DB, KEY, &old, 5_000).unwrap();
+    bench.txn.set_expiry(DB, KEY, &old, UnixMs(5_000)).unwrap();
     let mut list = List::replacing(&mut bench.txn, DB, KEY).unwrap();
     list.push(&mut bench.txn, End::Tail, &[b"a"]).unwrap();
     list.save(&mut bench.txn).unwrap();
@@ -392,11 +393,11 @@ fn changes_keep_the_expiry() {
     let mut bench = Bench::new(4);
     bench.push(KEY, End::Tail, 0..2);
     let old = bench.txn.lookup(DB, KEY).unwrap().unwrap();
-    bench.txn.set_expiry(DB, KEY, &old, 5_000).unwrap();
+    bench.txn.set_expiry(DB, KEY, &old, UnixMs(5_000)).unwrap();
     bench.push(KEY, End::Tail, 2..9);
     pop_one(&mut bench.txn, DB, KEY, End::Head).unwrap();
     let found = bench.txn.lookup(DB, KEY).unwrap().unwrap();
-    assert_eq!(found.meta.expire_ms, 5_000);
+    assert_eq!(found.meta.expire_ms, UnixMs(5_000));
     bench.check();
 }
 

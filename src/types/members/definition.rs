@@ -1,7 +1,8 @@
-//! What hashes and sets are; see [`crate::types::definition`].
+//! The definitions of hashes and sets; see [`crate::types::definition`].
 
 use super::Members;
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::encoding::meta::Counted;
 use crate::encoding::{CollectionId, Corrupt, ValueType, keys, packed, tag};
 use crate::rdb::Element;
@@ -20,8 +21,8 @@ pub struct HashType;
 /// The definition of sets.
 pub struct SetType;
 
-/// How many texts stand packed in a body, or how many elements stand in rows; of a packed
-/// hash these are its fields and their values.
+/// The number of items in a packed body, or of elements in rows; the items of a packed
+/// hash are its fields and values.
 fn texts(stored: Stored<'_>) -> OpResult<u64> {
     if stored.meta.rows {
         return Ok(Counted::decode(stored.body)?.count);
@@ -41,7 +42,7 @@ impl Definition for HashType {
             each(Element::Field {
                 field,
                 value,
-                expire_ms: 0,
+                expire_ms: UnixMs::NONE,
             })
         };
         if !stored.meta.rows {
@@ -142,7 +143,7 @@ impl Definition for SetType {
     }
 }
 
-/// A hash or a set under construction.
+/// A hash or a set that is being built.
 struct BuildMembers<'k> {
     members: Members,
     value_type: ValueType,
@@ -166,13 +167,13 @@ impl<'k> BuildMembers<'k> {
 }
 
 impl Build for BuildMembers<'_> {
-    /// A field whose time is over is left out; the others lose their time.
+    /// Expired fields are left out; other fields lose their expiry.
     fn add(&mut self, txn: &mut Txn, element: Element<'_>) -> Result<Added, RestoreError> {
         let is_hash = self.value_type == ValueType::Hash;
         let is_new = match element {
             Element::Member(member) if !is_hash => self.members.insert(txn, member, &[])?,
             Element::Field { expire_ms, .. }
-                if is_hash && expire_ms != 0 && expire_ms <= txn.expiry_now_ms() =>
+                if is_hash && expire_ms.is_some() && expire_ms <= txn.expiry_now_ms() =>
             {
                 return Ok(Added::Uncounted);
             }

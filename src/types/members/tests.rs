@@ -1,6 +1,7 @@
-//! Members against a model, scan cursors under writes, samples by their frequencies.
+//! Members compared with a model, scan cursors under writes, frequencies of samples.
 
 use super::Members;
+use crate::base::time::UnixMs;
 use crate::encoding::ValueType;
 use crate::storage::{DbIndex, Engine, StorageConfig, Txn};
 use crate::types::hashed::{Chunk, Walk};
@@ -14,7 +15,7 @@ const DB: DbIndex = DbIndex(0);
 struct Store {
     txn: Txn,
     engine: Arc<Engine>,
-    /// Removed last.
+    /// Dropped last, after the engine.
     _dir: tempfile::TempDir,
 }
 
@@ -26,7 +27,7 @@ impl Store {
         config.write_buffer_size = 4 << 20;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(engine.clone());
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         Store {
             txn,
             engine,
@@ -36,7 +37,7 @@ impl Store {
 
     fn commit(&mut self) {
         self.txn.commit().unwrap();
-        self.txn.begin(1).unwrap();
+        self.txn.begin(UnixMs(1)).unwrap();
     }
 
     fn open(&mut self, key: &[u8], kind: ValueType) -> Members {
@@ -275,8 +276,8 @@ fn walks_in_chunks_see_everything_once() {
     assert_eq!(all.into_iter().collect::<BTreeSet<_>>().len(), 5000);
 }
 
-/// Whether `counts` of draws, all equally likely, are within reason: chi-square
-/// within six standard deviations of its mean.
+/// Checks that draws with equal probabilities have plausible `counts`: chi-square within
+/// six standard deviations of its mean.
 fn assert_uniform(counts: &BTreeMap<Vec<u8>, u64>, members: usize) {
     let draws: u64 = counts.values().sum();
     let expected = draws as f64 / members as f64;

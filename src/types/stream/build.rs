@@ -1,5 +1,4 @@
-//! A stream put together from its parts, in the order in which
-//! [`super::parts`] takes one apart.
+//! Builds a stream from its parts, in the order of [`super::parts`].
 
 use super::{Group, Stream, lag};
 use crate::encoding::CollectionId;
@@ -14,7 +13,7 @@ const TWICE: rdb::Error =
 const OWNER: rdb::Error = rdb::Error::Corrupt("a pending entry without one owner");
 const STATE: rdb::Error = rdb::Error::Corrupt("a stream with another state");
 
-/// A stream under construction.
+/// A stream that is being built.
 #[derive(Debug)]
 pub struct Build<'k> {
     stream: Stream<'k>,
@@ -22,7 +21,7 @@ pub struct Build<'k> {
     group: Option<BuildGroup>,
 }
 
-/// A group, and what of it is still to come.
+/// A group, and the numbers of its missing parts.
 #[derive(Debug)]
 struct BuildGroup {
     group: Group,
@@ -30,7 +29,7 @@ struct BuildGroup {
     /// Pending entries without an owner.
     unowned: u64,
     consumers: u64,
-    /// The consumer that is under construction, and how many entries it gets.
+    /// The current consumer, and how many entries it still gets.
     consumer: (u64, u64),
 }
 
@@ -44,15 +43,15 @@ impl<'k> Build<'k> {
         }
     }
 
-    /// Under which the rows stand.
+    /// The collection id of the rows.
     pub fn collection(&self) -> CollectionId {
         self.stream.body().id
     }
 
-    /// Takes the next part.
+    /// Adds the next part.
     ///
     /// # Errors
-    /// It does not go with those before.
+    /// The part contradicts earlier ones.
     pub fn add(&mut self, txn: &mut Txn, part: StreamPart<'_>) -> Result<(), RestoreError> {
         match part {
             StreamPart::Entry { id, fields } => {
@@ -160,10 +159,10 @@ impl<'k> Build<'k> {
         Ok(building.group.save(txn)?)
     }
 
-    /// Puts the key.
+    /// Writes the key.
     ///
     /// # Errors
-    /// Something is missing.
+    /// A part is missing.
     pub fn finish(mut self, txn: &mut Txn) -> Result<(), RestoreError> {
         self.end_group(txn)?;
         match self.state {

@@ -1,4 +1,4 @@
-//! What a stream is; see [`crate::types::definition`].
+//! The definition of streams; see [`crate::types::definition`].
 
 use super::{Build as BuildStream, StreamBody, parts};
 use crate::encoding::CollectionId;
@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 pub struct StreamType;
 
 impl Definition for StreamType {
-    /// Entries, then its state, then groups with what belongs to them.
+    /// Entries, then the state, then groups with their consumers and pending entries.
     fn walk(
         &self,
         source: &mut dyn Source,
@@ -33,7 +33,7 @@ impl Definition for StreamType {
         Ok(StreamBody::decode(stored.body)?.length)
     }
 
-    /// How many nodes its entries take stands before them, so they are read twice.
+    /// The number of nodes comes before the entries, so entries are read twice.
     fn write(
         &self,
         source: &mut dyn Source,
@@ -51,7 +51,7 @@ impl Definition for StreamType {
         let mut writer = Writer::begin(to.encoder, nodes, to.key, to.out);
         parts::each_part(source, db, &body, &mut |part| {
             writer.part(to.encoder, part, to.out).map_err(miscounted)?;
-            (to.pass_on)(to.out)?;
+            (to.flush)(to.out)?;
             Ok(ControlFlow::Continue(()))
         })
         .map(drop)
@@ -76,13 +76,13 @@ impl Definition for StreamType {
         Ok("stream")
     }
 
-    /// Of entries alone.
+    /// Entries only.
     fn row_bytes(&self, element: &Element<'_>) -> Option<u64> {
         let is_entry = matches!(element, Element::Stream(StreamPart::Entry { .. }));
         is_entry.then(|| element.bytes() as u64 + ROW_OVERHEAD)
     }
 
-    /// The order counts: every part is mixed with all before it.
+    /// The order counts: each part is hashed together with all before it.
     fn digest(&self, view: &mut View, db: DbIndex, found: &KeyMeta) -> OpResult<Hash> {
         let mut sum = Hash::default();
         self.walk(view, db, Stored::of(found), &mut |element| {
@@ -96,8 +96,9 @@ impl Definition for StreamType {
     }
 }
 
-/// What the digest has of a part: not when consumers were last there, which nobody tells a
-/// replica. A letter says which part it is, numbers are big-endian, a name comes last.
+/// The bytes of a part for the digest, without the times of consumers' last activity,
+/// which are not replicated. A letter is the kind of part, numbers are big-endian, a
+/// name comes last.
 fn part_bytes(part: &StreamPart<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut put = |kind: u8, numbers: &[u64], name: &[u8]| {
@@ -153,7 +154,7 @@ fn part_bytes(part: &StreamPart<'_>) -> Vec<u8> {
 }
 
 impl Build for BuildStream<'_> {
-    /// Groups and what belongs to them are no elements.
+    /// Groups, consumers and pending entries are not counted as elements.
     fn add(&mut self, txn: &mut Txn, element: Element<'_>) -> Result<Added, RestoreError> {
         let Element::Stream(part) = element else {
             return Err(of_another_type());
@@ -173,8 +174,8 @@ impl Build for BuildStream<'_> {
         Some(BuildStream::collection(self))
     }
 
-    /// The ids of a stream's entries rise, so none was there before; of its groups and
-    /// consumers each is looked for.
+    /// The ids of entries increase, so none can repeat; each group and consumer is
+    /// looked up.
     fn counted_tags(&self) -> &'static [u8] {
         &[]
     }

@@ -1,5 +1,5 @@
-//! A group of consumers under work: where it is in the stream, who its consumers
-//! are, and which entries they have not acknowledged.
+//! A consumer group: its position in the stream, its consumers, and their pending
+//! entries.
 
 use crate::encoding::stream::{
     ConsumerRow, GroupRow, PendingRow, StreamId, UNKNOWN, consumer_key, decode_number, entry_of,
@@ -11,10 +11,10 @@ use crate::storage::{DbIndex, Txn, View};
 use crate::types::OpResult;
 use std::ops::ControlFlow;
 
-/// The number of no consumer.
-const NOBODY: u64 = 0;
+/// The consumer number of a pending entry without a consumer.
+const NO_CONSUMER: u64 = 0;
 
-/// A group. See the module.
+/// A group that is being read or changed. See the module.
 #[derive(Debug)]
 #[must_use = "changes are lost unless the group is saved"]
 pub struct Group {
@@ -23,13 +23,13 @@ pub struct Group {
     name: Box<[u8]>,
     row: GroupRow,
     stored: Option<GroupRow>,
-    /// Those consumers that were looked at.
+    /// The consumers loaded so far.
     consumers: Vec<Consumer>,
-    /// The first pending entry was removed: the next one must be found.
+    /// The first pending entry was removed, so the next one must be found.
     oldest_is_gone: bool,
 }
 
-/// A consumer, as it is and as it was.
+/// A consumer, with its stored state.
 #[derive(Debug)]
 struct Consumer {
     number: u64,
@@ -37,8 +37,8 @@ struct Consumer {
     stored: Option<Standing>,
 }
 
-/// What changes of a consumer: the times when it was seen and active, and how much it has
-/// pending. Its name, which may be long, does not.
+/// The variable part of a consumer: the times when it was seen and active, and its
+/// number of pending entries. The name may be long, and does not change.
 type Standing = (i64, i64, u64);
 
 fn standing(row: &ConsumerRow) -> Standing {
@@ -70,12 +70,12 @@ impl Group {
         &self.name
     }
 
-    /// What its row says.
+    /// The group's row.
     pub fn row(&self) -> &GroupRow {
         &self.row
     }
 
-    /// Sets the last entry that was delivered, and how many lie behind it.
+    /// Sets the last delivered id, and the number of read entries.
     pub fn set_last(&mut self, last: StreamId, read: i64) {
         self.row.last = last;
         self.row.read = read;
@@ -95,7 +95,7 @@ impl Group {
         Ok(())
     }
 
-    /// The number of the consumer of this name.
+    /// The number of the consumer with this name.
     pub fn find_consumer(&self, view: &View, name: &[u8]) -> OpResult<Option<u64>> {
         let known = self.consumers.iter().find(|known| *known.row.name == *name);
         if let Some(known) = known {
@@ -105,10 +105,10 @@ impl Group {
         Ok(row.map(|row| decode_number(&row)).transpose()?)
     }
 
-    /// The consumer of this name, made if there is none; says whether it was.
-    /// A consumer that is asked for counts as seen.
+    /// The consumer with this name, created if it does not exist; returns whether it was
+    /// created. Updates the consumer's seen time.
     pub fn consumer(&mut self, txn: &mut Txn, name: &[u8]) -> OpResult<(u64, bool)> {
-        let now_ms = i64::try_from(txn.now_ms()).unwrap_or(i64::MAX);
+        let now_ms = txn.now_ms().as_i64();
         if let Some(number) = self.find_consumer(txn, name)? {
             self.of_number(txn, number)?.row.seen_ms = now_ms;
             return Ok((number, false));
@@ -117,7 +117,7 @@ impl Group {
         Ok((number, true))
     }
 
-    /// Makes a consumer of a name that none has.
+    /// Creates a consumer; the name must be new.
     pub fn add_consumer(
         &mut self,
         txn: &mut Txn,
@@ -143,14 +143,14 @@ impl Group {
         Ok(number)
     }
 
-    /// What the row of a consumer says.
+    /// A consumer's row.
     pub fn consumer_row(&mut self, view: &View, number: u64) -> OpResult<&ConsumerRow> {
         Ok(&self.of_number(view, number)?.row)
     }
 
-    /// A consumer is given something now.
+    /// Sets a consumer's active time to now.
     pub fn note_active(&mut self, view: &View, number: u64) -> OpResult<()> {
-        let now_ms = i64::try_from(view.now_ms()).unwrap_or(i64::MAX);
+        let now_ms = view.now_ms().as_i64();
         self.of_number(view, number)?.row.active_ms = now_ms;
         Ok(())
     }
@@ -194,8 +194,7 @@ impl Group {
         Ok(consumers)
     }
 
-    /// Removes a consumer, and from the group what it had pending; returns how
-    /// many entries that were.
+    /// Deletes a consumer with its pending entries; returns the number of those.
     pub fn delete_consumer(&mut self, txn: &mut Txn, number: u64) -> OpResult<u64> {
         self.of_number(txn, number)?;
         let known = self.consumers.iter().position(|c| c.number == number);
@@ -223,8 +222,8 @@ impl Group {
         Ok(row.pending)
     }
 
-    /// Some ids that a consumer has from an id on, and where to go on; `None`:
-    /// it has none.
+    /// Some ids of a consumer's pending entries from an id on, and where to continue;
+    /// `None` if there are none.
     #[allow(clippy::type_complexity)]
     fn owned_part(
         &self,
@@ -246,7 +245,7 @@ impl Group {
         Ok((!ids.is_empty()).then_some((ids, next)))
     }
 
-    /// What is known of a pending entry.
+    /// The state of a pending entry.
     pub fn pending(&self, view: &View, id: StreamId) -> OpResult<Option<PendingRow>> {
         if self.row.pending == 0 {
             return Ok(None);
@@ -256,7 +255,7 @@ impl Group {
         Ok(row.map(|row| PendingRow::decode(&row)).transpose()?)
     }
 
-    /// An entry is pending now as `new` says; `old` is what was known of it.
+    /// Sets the state of a pending entry; `old` is its previous state.
     pub fn assign(
         &mut self,
         txn: &mut Txn,
@@ -284,7 +283,7 @@ impl Group {
         Ok(())
     }
 
-    /// An entry is pending no more; `old` is what was known of it.
+    /// Removes a pending entry; `old` is its state.
     pub fn remove(&mut self, txn: &mut Txn, id: StreamId, old: &PendingRow) -> OpResult<()> {
         let key = pending_key(self.stream, self.row.number, id);
         txn.delete_side_row(self.db, &key)?;
@@ -306,8 +305,8 @@ impl Group {
         Ok(())
     }
 
-    /// Calls `each` with the pending entries between two ids, both included,
-    /// until it breaks off.
+    /// Calls `each` with the pending entries between two ids, both inclusive, until it
+    /// breaks.
     pub fn visit_pending(
         &self,
         view: &mut View,
@@ -331,7 +330,7 @@ impl Group {
         Ok(())
     }
 
-    /// Calls `each` with the ids between two that a consumer has pending.
+    /// Calls `each` with a consumer's pending ids between two ids.
     pub fn visit_owned(
         &self,
         view: &mut View,
@@ -355,7 +354,8 @@ impl Group {
         Ok(())
     }
 
-    /// Makes an entry pending that no consumer has yet; says whether it was not.
+    /// Adds a pending entry without a consumer; returns false if the entry is pending
+    /// already.
     pub(super) fn put_unowned(
         &mut self,
         txn: &mut Txn,
@@ -367,7 +367,7 @@ impl Group {
             return Ok(false);
         }
         let row = PendingRow {
-            consumer: NOBODY,
+            consumer: NO_CONSUMER,
             delivered_ms,
             deliveries,
         };
@@ -380,9 +380,12 @@ impl Group {
         Ok(true)
     }
 
-    /// Gives a consumer such an entry; says whether it is one.
+    /// Assigns such an entry to a consumer; returns false if the entry has one.
     pub(super) fn own(&mut self, txn: &mut Txn, id: StreamId, consumer: u64) -> OpResult<bool> {
-        let Some(row) = self.pending(txn, id)?.filter(|row| row.consumer == NOBODY) else {
+        let Some(row) = self
+            .pending(txn, id)?
+            .filter(|row| row.consumer == NO_CONSUMER)
+        else {
             return Ok(false);
         };
         let row = PendingRow { consumer, ..row };
@@ -394,7 +397,7 @@ impl Group {
         Ok(true)
     }
 
-    /// Writes the consumers that have changed, and lets go of all.
+    /// Writes the changed consumers, and drops all of them.
     pub(super) fn write_consumers(&mut self, txn: &mut Txn) -> OpResult<()> {
         for consumer in self.consumers.drain(..) {
             if consumer.stored != Some(standing(&consumer.row)) {
@@ -405,7 +408,7 @@ impl Group {
         Ok(())
     }
 
-    /// Writes what has changed.
+    /// Writes the changes.
     pub fn save(mut self, txn: &mut Txn) -> OpResult<()> {
         if self.row.pending == 0 {
             self.row.oldest = StreamId::MIN;
@@ -427,7 +430,7 @@ impl Group {
     }
 }
 
-/// Deletes the rows of a range, of which there are so many.
+/// Deletes a range of `rows` rows.
 fn delete_range(
     txn: &mut Txn,
     db: DbIndex,

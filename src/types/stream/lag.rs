@@ -1,18 +1,17 @@
-//! How far groups are: how many entries of the stream, of all that were ever
-//! added, lie behind the last one that a group was given, and how many ahead.
+//! The lag of groups: of all entries that were ever added to the stream, how many a
+//! group has read, and how many follow.
 //!
-//! Both are exact or unknown. Entries that were deleted in the middle make them
-//! unknown: nobody knows how many there were on either side of an id.
+//! Both numbers are exact or unknown. Deleted entries in the middle make them unknown,
+//! since it is not recorded on which side of an id they were.
 
 use crate::encoding::stream::{GroupRow, StreamBody, StreamId, UNKNOWN};
 
-/// How many entries lie behind a group, of which a client says that it is `read`: not
-/// more than there ever were.
+/// The number of read entries that a client has set, clamped to the number ever added.
 pub(super) fn checked(stream: &StreamBody, read: i64) -> i64 {
     read.min(i64::try_from(stream.added).unwrap_or(i64::MAX))
 }
 
-/// How far a group is behind, in entries.
+/// The lag of a group in entries.
 pub(super) fn lag(stream: &StreamBody, group: &GroupRow) -> Option<u64> {
     if stream.added == 0 || stream.length == 0 {
         return Some(0);
@@ -29,7 +28,7 @@ pub(super) fn lag(stream: &StreamBody, group: &GroupRow) -> Option<u64> {
     Some(stream.added.saturating_sub(read))
 }
 
-/// How many entries lie behind a group that has just been given `id`.
+/// The number of read entries of a group after delivery of `id`.
 pub(super) fn read_after(stream: &StreamBody, group: &GroupRow, id: StreamId) -> i64 {
     let counts =
         group.read != UNKNOWN && group.last >= stream.first && !has_gaps_after(stream, group.last);
@@ -45,8 +44,7 @@ fn has_gaps_after(stream: &StreamBody, id: StreamId) -> bool {
     stream.length > 0 && stream.first <= stream.deleted && id <= stream.deleted
 }
 
-/// How many entries lie up to this id, if it is one of those of which that can
-/// be known.
+/// The number of entries up to this id, if that can be known.
 pub(super) fn read_at(stream: &StreamBody, id: StreamId) -> i64 {
     let added = i64::try_from(stream.added).unwrap_or(i64::MAX);
     let length = i64::try_from(stream.length).unwrap_or(i64::MAX);

@@ -1,5 +1,4 @@
-//! A stream taken apart: all that belongs to it, in the order in which it is
-//! written and read again.
+//! Walks over all parts of a stream, in the order of their RDB form.
 
 use super::{StreamBody, StreamId};
 use crate::encoding::stream::{
@@ -13,10 +12,10 @@ use crate::types::OpResult;
 use crate::types::source::Source;
 use std::ops::ControlFlow;
 
-/// Called with one part after the other, until it breaks.
+/// Called with each part, until it breaks.
 pub type EachPart<'e> = &'e mut dyn FnMut(StreamPart<'_>) -> OpResult<ControlFlow<()>>;
 
-/// Called with id and row of one entry after the other, until it breaks.
+/// Called with id and row of each entry, until it breaks.
 pub type EachEntry<'e> = &'e mut dyn FnMut(StreamId, &[u8]) -> OpResult<ControlFlow<()>>;
 
 /// Calls `each` with id and row of all entries.

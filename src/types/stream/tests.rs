@@ -1,6 +1,7 @@
 //! Random operations against a model, over commits and rollbacks.
 
 use super::*;
+use crate::base::time::UnixMs;
 use crate::storage::{Engine, StorageConfig};
 use std::collections::BTreeMap;
 
@@ -18,14 +19,14 @@ impl Fixture {
         let mut config = StorageConfig::new(dir.path().join("db"));
         config.memory_budget = 32 << 20;
         let mut txn = Txn::new(Engine::open(config).unwrap());
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         txn.start_command();
         Fixture { txn, _dir: dir }
     }
 
     fn commit(&mut self) {
         self.txn.commit().unwrap();
-        self.txn.begin(1).unwrap();
+        self.txn.begin(UnixMs(1)).unwrap();
         self.txn.start_command();
     }
 
@@ -60,7 +61,7 @@ fn id(ms: u64, seq: u64) -> StreamId {
     StreamId { ms, seq }
 }
 
-/// The ids that there are, and the last one ever given.
+/// The ids of the existing entries, and the last id ever used.
 #[derive(Debug, Clone, Default)]
 struct Model {
     ids: Vec<StreamId>,
@@ -77,7 +78,7 @@ fn change(fixture: &mut Fixture, model: &mut Model, rng: &mut fastrand::Rng) {
                 _ => NewId::Given(id(model.last.ms + rng.u64(1..4), 0)),
             };
             fixture.edit(|stream, txn| {
-                let new = stream.next_id(wanted, 1).unwrap();
+                let new = stream.next_id(wanted, UnixMs(1)).unwrap();
                 assert!(new > model.last);
                 stream
                     .append(txn, new, &row_of([b"f".as_slice(), b"v"]))
@@ -195,7 +196,7 @@ fn groups_behave_like_a_map_of_pending_entries() {
                     model.insert(at, (owner, deliveries));
                 }
                 4..=6 => {
-                    // The oldest goes as often as any other.
+                    // The oldest is removed as often as any other.
                     let oldest = group.row().oldest;
                     let gone = if rng.bool() { oldest } else { at };
                     if let Some(old) = group.pending(txn, gone).unwrap() {
@@ -297,7 +298,7 @@ fn reads_pass_no_tombstones_of_what_was_trimmed() {
     assert!(scan.passed() < 30, "{} tombstones", scan.passed());
 }
 
-/// Dropping many entries is one range deletion, and leaves the rest.
+/// Dropping many entries is one range deletion, and keeps the rest.
 #[test]
 fn many_entries_go_at_once() {
     let mut fixture = Fixture::new();

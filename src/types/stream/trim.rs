@@ -1,9 +1,9 @@
-//! Trimming: the oldest entries go until what is left fits a rule.
+//! Trimming: the oldest entries are removed, until the rest complies with a rule.
 //!
-//! Redis keeps entries in nodes, and trims a node at a time where the rule is
-//! approximate. Here are no nodes, but it is known how many entries came before the
-//! first one, so also where Redis would begin a node if it fills each: by that
-//! streams of the same commands get equally long.
+//! Redis keeps entries in nodes, and approximate trimming removes whole nodes. Here are
+//! no nodes, but the number of entries before the first one is known, and so are the
+//! positions where Redis would begin nodes if it fills each one. So the same commands
+//! lead to streams of the same length.
 
 use super::{Stream, StreamId, all};
 use crate::storage::Direction;
@@ -14,18 +14,18 @@ use std::ops::ControlFlow;
 /// What is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// So many of the last entries.
+    /// This many of the last entries.
     Last(u64),
-    /// All entries from this id on.
+    /// Entries from this id on.
     From(StreamId),
 }
 
-/// How much more may be kept.
+/// Tolerance of approximate trimming.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slack {
     /// Entries of a node, at least 1.
     pub node: u64,
-    /// Entries that may be removed at once; 0: all.
+    /// Most entries to remove at once; 0: no limit.
     pub limit: u64,
 }
 
@@ -34,12 +34,12 @@ pub struct Slack {
 pub struct Trim {
     /// What is kept.
     pub keep: Keep,
-    /// `None`: nothing else.
+    /// `None`: exact trimming.
     pub slack: Option<Slack>,
 }
 
 impl Stream<'_> {
-    /// Removes what is older than the rule wants; returns how many entries.
+    /// Removes the entries that the rule excludes; returns their number.
     pub fn trim(&mut self, txn: &mut Txn, trim: Trim) -> OpResult<u64> {
         let bound = match trim.slack {
             Some(Slack { limit, .. }) if limit > 0 => limit,
@@ -52,7 +52,7 @@ impl Stream<'_> {
         };
         let count = match trim.slack {
             None => excess,
-            // The last node may be a part of one.
+            // The last node may be incomplete.
             Some(_) if excess == length && length <= bound => excess,
             Some(Slack { node, .. }) => self.whole_nodes(excess.min(bound), node.max(1)),
         };
@@ -60,7 +60,7 @@ impl Stream<'_> {
         Ok(count)
     }
 
-    /// How many of the first `most` entries are whole nodes.
+    /// How many of the first `most` entries form whole nodes.
     fn whole_nodes(&self, most: u64, node: u64) -> u64 {
         let gone = self.body.added.saturating_sub(self.body.length);
         let first = node - gone % node;
@@ -70,7 +70,7 @@ impl Stream<'_> {
         }
     }
 
-    /// How many entries stand before an id, counted up to `bound`.
+    /// The number of entries before an id, counted up to `bound`.
     fn count_before(&self, txn: &mut Txn, id: StreamId, bound: u64) -> OpResult<u64> {
         if id > self.body.last {
             return Ok(self.body.length);

@@ -1,11 +1,11 @@
-//! What a string is; see [`crate::types::definition`].
+//! The definition of strings; see [`crate::types::definition`].
 
 use super::{Expiry, FRAGMENT_LEN, Long, set};
 use crate::base::num;
 use crate::encoding::meta::{Counted, StringForm};
 use crate::encoding::{CollectionId, Corrupt, keys, tag};
 use crate::rdb::Element;
-use crate::rdb::encode::HELD_BYTES;
+use crate::rdb::encode::MAX_BUFFERED_BYTES;
 use crate::storage::{DbIndex, KeyMeta, Txn, View};
 use crate::types::definition::{
     Added, Build, Definition, Each, Hash, Limits, Output, ROW_OVERHEAD, Stored, of_another_type,
@@ -15,17 +15,17 @@ use crate::types::source::Source;
 use crate::types::{OpResult, RestoreError};
 use std::ops::ControlFlow;
 
-/// Longest string that Redis keeps in one piece with its head.
+/// Longest string that Redis stores as `embstr`.
 const EMBSTR_MAX: usize = 44;
 
-/// Numbers of which Redis has one object each for all values.
+/// Integers that Redis stores as shared objects.
 const SHARED: std::ops::Range<i64> = 0..10_000;
 
 /// The definition of strings.
 pub struct StringType;
 
 impl Definition for StringType {
-    /// A long string comes in pieces.
+    /// A long string is passed in pieces.
     fn walk(
         &self,
         source: &mut dyn Source,
@@ -46,8 +46,8 @@ impl Definition for StringType {
         Ok(1)
     }
 
-    /// Up to some size a long string is put together, so that it can be compressed; beyond
-    /// that it goes out as it is.
+    /// A long string up to a limit is collected, so that it can be compressed; a longer
+    /// one is written in pieces, uncompressed.
     fn write(
         &self,
         source: &mut dyn Source,
@@ -57,11 +57,11 @@ impl Definition for StringType {
     ) -> OpResult<()> {
         if !stored.meta.rows {
             to.encoder.value_string(to.key, stored.body, to.out);
-            return (to.pass_on)(to.out);
+            return (to.flush)(to.out);
         }
         let Counted { id, count: len } = Counted::decode(stored.body)?;
         source.will_make(len)?;
-        if len <= HELD_BYTES as u64 {
+        if len <= MAX_BUFFERED_BYTES as u64 {
             let mut whole = Vec::new();
             each_piece(source, db, id, len, &mut |piece| {
                 whole.extend_from_slice(piece);
@@ -69,12 +69,12 @@ impl Definition for StringType {
             })
             .map(drop)?;
             to.encoder.value_string(to.key, &whole, to.out);
-            return (to.pass_on)(to.out);
+            return (to.flush)(to.out);
         }
         to.encoder.begin_long_string(to.key, len, to.out);
         each_piece(source, db, id, len, &mut |piece| {
             to.out.extend_from_slice(piece);
-            (to.pass_on)(to.out)?;
+            (to.flush)(to.out)?;
             Ok(ControlFlow::Continue(()))
         })
         .map(drop)
@@ -99,7 +99,7 @@ impl Definition for StringType {
         })
     }
 
-    /// As `samples` of its fragments suggest.
+    /// Extrapolated from `samples` fragments.
     fn rows_bytes(
         &self,
         view: &mut View,
@@ -118,7 +118,7 @@ impl Definition for StringType {
             }
             ControlFlow::Continue(())
         })?;
-        // What follows is taken to be as sparse as what was passed.
+        // The rest is assumed to be as sparse as the part that was read.
         Ok(match passed {
             Some(passed) => (seen_bytes as f64 * long.len() as f64 / passed as f64) as u64,
             None => seen_bytes,
@@ -138,7 +138,7 @@ impl Definition for StringType {
     }
 }
 
-/// A string under construction: it comes as a whole.
+/// A string that is being built; it arrives as one element.
 struct BuildString<'k> {
     db: DbIndex,
     key: &'k [u8],
@@ -166,12 +166,12 @@ impl Build for BuildString<'_> {
     }
 }
 
-/// Whether Redis would share the value with all others that are the same number.
+/// Whether Redis would store the value as a shared object.
 pub fn is_shared(found: &KeyMeta) -> bool {
     integer(found).is_some_and(|number| SHARED.contains(&number))
 }
 
-/// The number that a value is kept as.
+/// The value as an integer, if Redis would store it as one.
 fn integer(found: &KeyMeta) -> Option<i64> {
     let meta = &found.meta;
     let is_given = meta.kind == crate::encoding::ValueType::String
@@ -180,10 +180,10 @@ fn integer(found: &KeyMeta) -> Option<i64> {
     is_given.then(|| num::parse_i64(&found.body)).flatten()
 }
 
-/// Called with one piece of a string after the other, until it breaks.
+/// Called with each piece of a string, until it breaks.
 type EachPiece<'p> = &'p mut dyn FnMut(&[u8]) -> OpResult<ControlFlow<()>>;
 
-/// Calls `each` with all bytes of a string in fragments, a piece at a time.
+/// Calls `each` with all bytes of a string in fragments, in pieces.
 fn each_piece(
     source: &mut dyn Source,
     db: DbIndex,
@@ -216,7 +216,7 @@ fn each_piece(
     }
 }
 
-/// A stretch of a string that has no fragments.
+/// Passes zeros for a missing part of a string.
 fn zeros_until(at: &mut u64, end: u64, each: EachPiece<'_>) -> OpResult<ControlFlow<()>> {
     const ZEROS: &[u8] = &[0; FRAGMENT_LEN as usize];
     while *at < end {

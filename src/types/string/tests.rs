@@ -1,7 +1,7 @@
-//! Strings against a `Vec<u8>` that does the same, over both forms and many
-//! commits.
+//! Strings compared with a `Vec<u8>`, in both forms and over many commits.
 
 use super::*;
+use crate::base::time::UnixMs;
 use crate::storage::{Engine, StorageConfig};
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl Bench {
         config.memory_budget = 16 << 20;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(Arc::clone(&engine));
-        txn.begin(1_000).unwrap();
+        txn.begin(UnixMs(1_000)).unwrap();
         txn.start_command();
         Bench {
             txn,
@@ -33,7 +33,7 @@ impl Bench {
 
     fn commit(&mut self) {
         self.txn.commit().unwrap();
-        self.txn.begin(1_000).unwrap();
+        self.txn.begin(UnixMs(1_000)).unwrap();
         self.txn.start_command();
     }
 
@@ -105,7 +105,7 @@ fn agrees_with_a_vector() {
             }
             1 => {
                 let value = random.bytes(70);
-                set(txn, DB, b"k", &value, Expiry::At(5_000)).unwrap();
+                set(txn, DB, b"k", &value, Expiry::At(UnixMs(5_000))).unwrap();
                 model = Some(value);
             }
             2 | 3 => {
@@ -181,12 +181,12 @@ fn an_expiry_rewrites_no_fragment() {
     set(&mut bench.txn, DB, b"k", &[7; 100_000], Expiry::Clear).unwrap();
     bench.commit();
     let old = bench.txn.lookup(DB, b"k").unwrap().unwrap();
-    bench.txn.set_expiry(DB, b"k", &old, 9_000).unwrap();
+    bench.txn.set_expiry(DB, b"k", &old, UnixMs(9_000)).unwrap();
     assert!(bench.txn.pending_bytes() < 200);
     append(&mut bench.txn, DB, b"k", b"x", LIMIT).unwrap();
     assert!(bench.txn.pending_bytes() < 5_000);
     let kept = bench.txn.lookup(DB, b"k").unwrap().unwrap();
-    assert_eq!(kept.meta.expire_ms, 9_000);
+    assert_eq!(kept.meta.expire_ms, UnixMs(9_000));
     bench.check();
 }
 
@@ -203,7 +203,7 @@ fn what_changes_nothing_writes_nothing() {
         update_byte(&mut bench.txn, DB, key, 1, LIMIT, |_| ()).unwrap();
     }
     assert_eq!(bench.txn.dirty(), 0);
-    // To append nothing is a change, as in Redis.
+    // Appending nothing is a change, as in Redis.
     for (key, len) in [(&b"k"[..], 5_000), (b"s", 3), (b"none", 0)] {
         bench.txn.start_command();
         let appended = append(&mut bench.txn, DB, key, b"", LIMIT);
@@ -224,14 +224,14 @@ fn too_long_changes_nothing() {
         set_range(txn, DB, b"k", 128, b"x", 128),
         set_range(txn, DB, b"k", u64::MAX, b"x", 128),
         set_range(txn, DB, b"none", 128, b"x", 128),
-        // Also within the value.
+        // The limit holds within the value, too.
         set_range(txn, DB, b"k", 10, b"x", 10),
         update_byte(txn, DB, b"k", u64::MAX, 128, |_| 0),
     ] {
         assert!(matches!(result, Err(OpError::TooLong)), "{result:?}");
     }
     assert_eq!(txn.dirty(), 0);
-    // A value longer than a bound that came later can still be worked on.
+    // A value longer than a limit that was lowered later can still be changed.
     assert_eq!(set_range(txn, DB, b"k", 9, b"x", 10).unwrap(), 100);
     assert_eq!(update_byte(txn, DB, b"k", 99, 10, |byte| *byte).unwrap(), 1);
 }

@@ -1,4 +1,4 @@
-//! What a sorted set is; see [`crate::types::definition`].
+//! The definition of sorted sets; see [`crate::types::definition`].
 
 use super::{AddRule, Edit};
 use crate::encoding::meta::Counted;
@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 pub struct ZsetType;
 
 impl Definition for ZsetType {
-    /// From the lowest score on: who loads it gets it in order.
+    /// In ascending order of scores, so that loading them appends in order.
     fn walk(
         &self,
         source: &mut dyn Source,
@@ -68,7 +68,7 @@ impl Definition for ZsetType {
         })
     }
 
-    /// It has two rows, one by its member and one by its score.
+    /// An element has two rows, one by its member and one by its score.
     fn row_bytes(&self, element: &Element<'_>) -> Option<u64> {
         let Element::Scored(_, member) = element else {
             return None;

@@ -9,42 +9,42 @@ use crate::storage::{DbIndex, KeyMeta, Txn, Value};
 use crate::types::{OpError, OpResult, lookup};
 use std::ops::Deref;
 
-/// When and how [`Edit::add`] takes a score.
+/// The options of [`Edit::add`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AddRule {
-    /// New members only.
+    /// Only new members.
     pub only_new: bool,
-    /// Members that exist only.
+    /// Only existing members.
     pub only_existing: bool,
-    /// Only if the member is new or its score gets greater.
+    /// Only if the member is new or its score increases.
     pub only_greater: bool,
-    /// Only if the member is new or its score gets less.
+    /// Only if the member is new or its score decreases.
     pub only_less: bool,
-    /// The score is added to what the member has.
+    /// The score is added to the member's score.
     pub increment: bool,
 }
 
-/// What [`Edit::add`] did, with the score that the member has now.
+/// The result of [`Edit::add`], with the member's score.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Added {
     /// The member is new.
     New(f64),
-    /// It got another score.
+    /// The score changed.
     Changed(f64),
-    /// It had this score already.
+    /// The score was the same.
     Same(f64),
-    /// The rule did not allow it.
+    /// The options excluded the change.
     Refused,
 }
 
-/// A sorted set being changed. Nothing counts until [`Edit::save`].
+/// A sorted set that is being changed. Changes take effect with [`Edit::save`].
 pub struct Edit<'k> {
     db: DbIndex,
     key: &'k [u8],
     old: Option<Meta>,
     zset: Zset,
     dirty: bool,
-    /// The body of what was dropped with all its rows.
+    /// The body of the old value, if all its rows were dropped.
     dropped: Option<Value>,
 }
 
@@ -74,7 +74,7 @@ impl<'k> Edit<'k> {
         })
     }
 
-    /// Under which the rows stand, if there are any.
+    /// The collection id of the rows, if the elements stand in rows.
     pub fn collection(&self) -> Option<CollectionId> {
         match &self.zset.form {
             Form::Packed { .. } => None,
@@ -136,7 +136,7 @@ impl<'k> Edit<'k> {
         Ok(Added::Changed(new))
     }
 
-    /// Removes a member; says whether it was there.
+    /// Removes a member; returns whether it existed.
     pub fn remove(&mut self, txn: &mut Txn, member: &[u8]) -> OpResult<bool> {
         let removed = match &mut self.zset.form {
             Form::Packed { body, count } => {
@@ -156,8 +156,8 @@ impl<'k> Edit<'k> {
         Ok(removed)
     }
 
-    /// Removes up to `limit` elements of `span`, past the first `skip`; how
-    /// many there were.
+    /// Removes up to `limit` elements of `span`, after the first `skip`; returns the
+    /// number removed.
     pub fn remove_range(
         &mut self,
         txn: &mut Txn,
@@ -180,7 +180,7 @@ impl<'k> Edit<'k> {
         Ok(run.len() as u64)
     }
 
-    /// Takes up to `n` elements from the end where `direction` starts.
+    /// Removes up to `n` elements from the end where `direction` starts.
     pub fn pop(
         &mut self,
         txn: &mut Txn,
@@ -196,7 +196,7 @@ impl<'k> Edit<'k> {
             })?;
             return Ok(popped);
         }
-        // One more than asked for: it will be the new end.
+        // One more than requested: it becomes the new end.
         let mut popped = self.collect(txn, &all, direction, 0, n.saturating_add(1))?;
         let next = match popped.len() as u64 > n {
             true => popped.pop(),
@@ -221,7 +221,7 @@ impl<'k> Edit<'k> {
         Ok(popped)
     }
 
-    /// Writes what has changed: the meta row, or the end of the key.
+    /// Writes the changes: the meta row, or the deletion of the key.
     pub fn save(mut self, txn: &mut Txn) -> OpResult<()> {
         if !self.dirty {
             return Ok(());
@@ -249,7 +249,7 @@ impl<'k> Edit<'k> {
             }
             Form::Rows(rows) => {
                 meta.rows = true;
-                rows.settle(txn)?;
+                rows.find_removed_ends(txn)?;
                 txn.put_key(self.db, self.key, old, meta, &rows.encode())?;
             }
         }
@@ -321,7 +321,7 @@ impl<'k> Edit<'k> {
         Ok(found)
     }
 
-    /// Drops all elements at once; their rows go with the key (I6).
+    /// Drops all elements at once; their rows are reclaimed with the key (I6).
     fn clear(&mut self) -> u64 {
         let count = self.zset.len();
         self.dirty = true;
@@ -333,8 +333,8 @@ impl<'k> Edit<'k> {
     }
 }
 
-/// Replaces whatever is under `key` by these elements, which are ascending and
-/// all differ; no elements: no key.
+/// Replaces the value of `key` by these elements, which must be ascending and different;
+/// without elements the key is deleted.
 pub fn store(txn: &mut Txn, db: DbIndex, key: &[u8], elements: &[(f64, Member)]) -> OpResult<()> {
     let old = txn.lookup(db, key)?;
     if elements.is_empty() {

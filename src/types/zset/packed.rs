@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// One entry, and where its bytes are.
+/// An entry and its position in the body.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry<'a> {
     at: usize,
@@ -106,7 +106,7 @@ pub(super) fn rank(body: &[u8], member: &[u8]) -> OpResult<Option<(u64, f64)>> {
     Ok(None)
 }
 
-/// The places at both ends.
+/// The places of the first and last entry.
 pub(super) fn ends(body: &[u8]) -> OpResult<Option<(Place, Place)>> {
     let mut ends = None;
     for entry in entries(body) {
@@ -158,8 +158,8 @@ pub(super) fn walk(
     }
 }
 
-/// Which of `len` elements are left, as ascending positions, after `skip` from
-/// the end where `direction` starts, if at most `limit` are taken.
+/// The ascending positions of up to `limit` of `len` elements, after `skip` from the end
+/// where `direction` starts.
 fn choose(len: usize, direction: Direction, skip: u64, limit: u64) -> Range<usize> {
     let skip = usize::try_from(skip).unwrap_or(usize::MAX).min(len);
     let taken = usize::try_from(limit).unwrap_or(usize::MAX).min(len - skip);
@@ -169,7 +169,7 @@ fn choose(len: usize, direction: Direction, skip: u64, limit: u64) -> Range<usiz
     }
 }
 
-/// Puts in a member that is not there.
+/// Inserts a new member.
 pub(super) fn insert(body: &mut Value, score: f64, member: &[u8], place: &Place) -> OpResult<()> {
     let mut at = body.len();
     for entry in entries(body) {
@@ -185,7 +185,7 @@ pub(super) fn insert(body: &mut Value, score: f64, member: &[u8], place: &Place)
     Ok(())
 }
 
-/// Takes a member out; its score, if it was there.
+/// Removes a member; returns its score if it existed.
 pub(super) fn remove(body: &mut Value, member: &[u8]) -> OpResult<Option<f64>> {
     let Some(entry) = find(body, member)? else {
         return Ok(None);
@@ -195,7 +195,7 @@ pub(super) fn remove(body: &mut Value, member: &[u8]) -> OpResult<Option<f64>> {
     Ok(Some(score))
 }
 
-/// Takes entries out that follow each other; how many there were.
+/// Removes consecutive entries; returns the number removed.
 pub(super) fn remove_run(
     body: &mut Value,
     span: &Span,

@@ -1,10 +1,9 @@
-//! A sorted set whose elements stand in rows: one by the member's hash, with
-//! the score, and one in score order. The body of the meta row is drawn in
+//! A sorted set in rows. Each element has two: one by the member's hash, with the score,
+//! and one in score order. The body of the meta row is described in
 //! [`crate::encoding::meta`].
 //!
-//! The body knows the first and the last row in score order. Every walk stays
-//! between the two, so what was popped from an end is never met again: its
-//! tombstones lie outside.
+//! The body has the first and the last row in score order. Every walk stays between the
+//! two, so it does not meet the tombstones of popped elements, which lie outside.
 
 pub(super) mod rank;
 
@@ -19,11 +18,11 @@ use crate::types::OpResult;
 use crate::types::hashed::HashedRows;
 use std::ops::ControlFlow;
 
-/// Ends are kept up to this many bytes: a long member must not be copied into
-/// its meta row again and again. A cut end still bounds the rows, if less tightly.
+/// Ends are cut to this many bytes, so that a long member is not copied into the meta
+/// row with each change. A cut end still bounds the rows, if less tightly.
 const END_MAX_BYTES: usize = 8 + 64;
 
-/// From this many rows on, what a walk skips is looked up by rank.
+/// If a walk skips at least this many rows, the start is looked up by rank.
 const SKIP_BY_RANK: u64 = 64;
 
 /// A collection in rows, as its meta row describes it.
@@ -34,7 +33,8 @@ pub(super) struct Rows {
     pub(super) count: u64,
     first: End,
     last: End,
-    /// The collection was made in this turn: all its rows are pending.
+    /// Whether the collection was created in this turn, so that all its rows are
+    /// pending.
     fresh: bool,
 }
 
@@ -42,8 +42,8 @@ pub(super) struct Rows {
 #[derive(Debug, Clone, Default)]
 struct End {
     place: Place,
-    /// The row that stood here is gone: all others lie within, but the end must
-    /// be found anew before the body is written.
+    /// The row at this place was removed: all others lie within, but the end must be
+    /// found again before the body is written.
     stale: bool,
 }
 
@@ -55,13 +55,13 @@ impl End {
         }
     }
 
-    /// Whether it is known that nothing was cut off.
+    /// Whether nothing was cut off.
     fn is_whole(&self) -> bool {
         self.place.len() < END_MAX_BYTES
     }
 }
 
-/// The place of an element, cut: a long member is not copied for it.
+/// The place of an element, cut before a long member is copied.
 fn cut_place(score: f64, member: &[u8]) -> Place {
     let kept = member.get(..END_MAX_BYTES - 8).unwrap_or(member);
     place(score, kept)
@@ -72,7 +72,7 @@ fn cut(place: &[u8]) -> &[u8] {
 }
 
 impl Rows {
-    /// A new collection without elements.
+    /// A new, empty collection.
     pub(super) fn new(db: DbIndex, id: CollectionId) -> Rows {
         Rows {
             db,
@@ -112,7 +112,7 @@ impl Rows {
         body
     }
 
-    /// The places at both ends, as far as they are kept.
+    /// The stored places of both ends.
     pub(super) fn ends(&self) -> (&[u8], &[u8]) {
         (&self.first.place, &self.last.place)
     }
@@ -122,13 +122,14 @@ impl Rows {
         !span.starts_after(&self.first.place) && !span.ends_by(&self.beyond())
     }
 
-    /// A place that no element reaches.
+    /// A place after all elements.
     fn beyond(&self) -> Place {
         let last = &self.last.place;
         if self.last.is_whole() {
             return just_after(last);
         }
-        // A cut end: whatever begins like it may be there. Scores do not begin with FF FF.
+        // After a cut end there may be elements with the same prefix. Scores do not
+        // begin with FF FF.
         keys::after_prefix(last).map_or_else(Place::new, |end| Place::from_slice(&end))
     }
 
@@ -137,7 +138,7 @@ impl Rows {
         !self.fresh && view.has_rank_index(self.db, &self.row_key(&[]))
     }
 
-    /// A place at or before `place` and near it. `None`: there can be no rank index now.
+    /// A place at or before `place` and near it. `None`: there is no rank index now.
     pub(super) fn rank_start_before(
         &self,
         view: &mut View,
@@ -149,8 +150,8 @@ impl Rows {
         }
     }
 
-    /// A place at or before that of the element with `n` others before it, and near
-    /// it. `None`: there can be no rank index now.
+    /// A place at or before that of the element with rank `n`, and near it. `None`:
+    /// there is no rank index now.
     pub(super) fn rank_start_at(&self, view: &mut View, n: u64) -> OpResult<Option<Start>> {
         match self.fresh {
             true => Ok(None),
@@ -179,7 +180,7 @@ impl Rows {
         row.map(|row| decode_score(&row)).transpose()
     }
 
-    /// Calls `each` with the place of every element in `span` until it breaks.
+    /// Calls `each` with the place of every element in `span`, until it breaks.
     pub(super) fn visit(
         &self,
         view: &mut View,
@@ -249,8 +250,8 @@ impl Rows {
         })
     }
 
-    /// Calls `each` with at least `count` elements from a cursor on; returns
-    /// where to go on.
+    /// Calls `each` with at least `count` elements from a cursor on; returns the next
+    /// cursor.
     pub(super) fn scan(
         &self,
         view: &mut View,
@@ -267,7 +268,7 @@ impl Rows {
         done.map(|()| next)
     }
 
-    /// Calls `each` with `n` random elements that all differ, or with all.
+    /// Calls `each` with `n` different random elements, or all.
     pub(super) fn sample_distinct(&self, view: &mut View, n: u64, each: Each<'_>) -> OpResult<()> {
         let mut done = Ok(());
         let each = until_error(each, &mut done);
@@ -275,7 +276,7 @@ impl Rows {
         done
     }
 
-    /// Calls `each` with `n` random elements, each drawn from all.
+    /// Calls `each` with `n` random elements, drawn independently.
     pub(super) fn sample_repeats(&self, view: &mut View, n: u64, each: Each<'_>) -> OpResult<()> {
         let mut done = Ok(());
         let each = until_error(each, &mut done);
@@ -283,14 +284,14 @@ impl Rows {
         done
     }
 
-    /// Puts in a member that is not there.
+    /// Inserts a new member.
     pub(super) fn insert(&mut self, txn: &mut Txn, score: f64, member: &[u8]) -> OpResult<()> {
         self.put(txn, score, member)?;
         self.count += 1;
         Ok(())
     }
 
-    /// Gives a member another score.
+    /// Changes the score of a member.
     pub(super) fn rescore(
         &mut self,
         txn: &mut Txn,
@@ -310,7 +311,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Removes elements that follow each other in score order, ascending.
+    /// Removes consecutive elements in score order, ascending.
     pub(super) fn remove_run(&mut self, txn: &mut Txn, run: &[(f64, Member)]) -> OpResult<()> {
         let (Some((low, first)), Some((high, last))) = (run.first(), run.last()) else {
             return Ok(());
@@ -319,9 +320,9 @@ impl Rows {
         for (score, member) in run {
             self.remove(txn, *score, member)?;
         }
-        // The ends need not be looked for among what was just removed. That holds
-        // for whole ends only: what looks like a cut one may be another element,
-        // and the one at the end may have stayed.
+        // The search for new ends can skip the removed elements. That holds for whole
+        // ends only: a place that equals a cut end may belong to another element, and
+        // the one at the end may have stayed.
         let last_was_high = high == self.last.place;
         if self.first.stale && self.first.is_whole() && low == self.first.place {
             self.first.place = high;
@@ -332,7 +333,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Says which element is now the first that a walk in `direction` meets.
+    /// Sets the element that a walk in `direction` meets first.
     pub(super) fn set_end(&mut self, direction: Direction, score: f64, member: &[u8]) {
         let end = End::at(&cut_place(score, member));
         match direction {
@@ -341,8 +342,8 @@ impl Rows {
         }
     }
 
-    /// Finds ends anew that were removed. Before the body is written.
-    pub(super) fn settle(&mut self, txn: &mut Txn) -> OpResult<()> {
+    /// Finds removed ends again, before the body is written.
+    pub(super) fn find_removed_ends(&mut self, txn: &mut Txn) -> OpResult<()> {
         for direction in [Direction::Forward, Direction::Backward] {
             let stale = match direction {
                 Direction::Forward => self.first.stale,
@@ -404,7 +405,7 @@ fn decode_score(row: &[u8]) -> OpResult<f64> {
     Ok(score::decode(bytes))
 }
 
-/// `each` for rows in hash order, until a row or `each` fails.
+/// Adapts `each` to rows in hash order, until a row or `each` fails.
 fn until_error<'e>(
     each: Each<'e>,
     done: &'e mut OpResult<()>,

@@ -1,8 +1,8 @@
 //! Places in the order of a sorted set, and spans between them.
 //!
-//! The order is that of the bytes `score (8, sortable) ‖ member`. So bounds by
-//! score, by member and by rank all come down to two byte strings, the same for
-//! the packed form and for rows.
+//! The order is that of the bytes `score (8, sortable) ‖ member`. So bounds by score, by
+//! member and by rank are two byte strings each, the same for the packed form and for
+//! rows.
 
 use crate::encoding::score;
 use smallvec::SmallVec;
@@ -24,7 +24,7 @@ pub(super) fn just_after(place: &[u8]) -> Place {
     after
 }
 
-/// All places in `[from, to)`; without `to`, all from `from` on.
+/// All places in `[from, to)`; without `to`, all places from `from` on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
     pub(super) from: Place,
@@ -36,7 +36,7 @@ pub struct Span {
 pub struct ScoreBound {
     /// Not NaN.
     pub score: f64,
-    /// Whether the score itself is left out.
+    /// Whether the score itself is excluded.
     pub exclusive: bool,
 }
 
@@ -47,14 +47,14 @@ pub enum LexBound<'a> {
     Min,
     /// After all members.
     Max,
-    /// This member and what lies within.
+    /// This member or beyond it, into the range.
     Inclusive(&'a [u8]),
-    /// What lies within, without this member.
+    /// Beyond this member, into the range.
     Exclusive(&'a [u8]),
 }
 
 impl LexBound<'_> {
-    /// Whether a member is no less than this as a lower bound.
+    /// Whether a member is within this lower bound.
     pub(super) fn lets_from(self, member: &[u8]) -> bool {
         match self {
             LexBound::Min => true,
@@ -64,7 +64,7 @@ impl LexBound<'_> {
         }
     }
 
-    /// Whether a member is no more than this as an upper bound.
+    /// Whether a member is within this upper bound.
     pub(super) fn lets_to(self, member: &[u8]) -> bool {
         match self {
             LexBound::Min => false,
@@ -76,7 +76,7 @@ impl LexBound<'_> {
 }
 
 impl Span {
-    /// Everything.
+    /// All elements.
     pub fn all() -> Span {
         Span {
             from: Place::new(),
@@ -84,7 +84,7 @@ impl Span {
         }
     }
 
-    /// Nothing.
+    /// No elements.
     pub fn none() -> Span {
         Span {
             from: Place::new(),
@@ -92,7 +92,7 @@ impl Span {
         }
     }
 
-    /// What comes after an element.
+    /// The elements after this one.
     pub fn after(score: f64, member: &[u8]) -> Span {
         Span {
             from: just_after(&place(score, member)),
@@ -113,9 +113,9 @@ impl Span {
         Span { from, to: Some(to) }
     }
 
-    /// The members from `min` to `max` of a sorted set between the places
-    /// `first` and `last`. Means what one expects only if all scores are equal;
-    /// otherwise nothing if one end already says that there is nothing.
+    /// The members from `min` to `max` of a sorted set between the places `first` and
+    /// `last`. Meaningful only if all scores are equal; otherwise empty if one end
+    /// already excludes everything.
     pub(super) fn of_members(
         min: LexBound<'_>,
         max: LexBound<'_>,
@@ -152,7 +152,7 @@ impl Span {
         Span { from, to }
     }
 
-    /// Whether nothing can stand in it.
+    /// Whether the span is empty.
     pub fn is_empty(&self) -> bool {
         self.to.as_ref().is_some_and(|to| *to <= self.from)
     }
@@ -175,7 +175,7 @@ fn member_of(bound: LexBound<'_>) -> Option<&[u8]> {
 
 /// The first place after all members of this score.
 fn after_score(score: f64) -> Place {
-    // Even +inf is far from the greatest number of eight bytes.
+    // Even the encoding of +inf is far below the greatest number of eight bytes.
     let next = u64::from_be_bytes(score::encode(score)).saturating_add(1);
     Place::from_slice(&next.to_be_bytes())
 }

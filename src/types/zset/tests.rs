@@ -1,7 +1,8 @@
-//! Random operations against a model, in both forms and across the promotion.
+//! Random operations compared with a model, in both forms and across the promotion.
 
 use super::span::place;
 use super::*;
+use crate::base::time::UnixMs;
 use crate::storage::{Engine, StorageConfig, Txn};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,14 +24,14 @@ impl Fixture {
         config.memory_budget = 32 << 20;
         config.packed_max_entries = packed_max_entries;
         let mut txn = Txn::new(Engine::open(config).unwrap());
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         txn.start_command();
         Fixture { txn, _dir: dir }
     }
 
     fn commit(&mut self) {
         self.txn.commit().unwrap();
-        self.txn.begin(1).unwrap();
+        self.txn.begin(UnixMs(1)).unwrap();
         self.txn.start_command();
     }
 
@@ -77,8 +78,8 @@ fn sorted(model: &Model) -> Vec<(f64, Vec<u8>)> {
     all
 }
 
-/// Long and short members, some with a common beginning longer than what the
-/// meta row keeps of the ends.
+/// Long and short members, some with a common prefix longer than the cut ends in the
+/// meta row.
 fn member(rng: &mut fastrand::Rng) -> Vec<u8> {
     let n = rng.u8(..40);
     match n % 4 {
@@ -333,10 +334,9 @@ fn behaves_like_a_map() {
     }
 }
 
-/// Elements vanished from ordered reads: a range was removed that began behind
-/// the first element, but with one that looks the same once both are cut as the
-/// ends are. It was taken for the first, and the end moved past an element that
-/// had stayed.
+/// Elements vanished from ordered reads. The removed range began after the first
+/// element, with an element whose cut place equals that of the first. It was mistaken
+/// for the first one, and the end moved past an element that had stayed.
 #[test]
 fn seeds_that_lost_an_end() {
     for seed in [2032534276165279643, 8661136772421119040] {
@@ -344,13 +344,12 @@ fn seeds_that_lost_an_end() {
     }
 }
 
-/// What the seeds above found, by hand and at both ends.
+/// The cases that these seeds found, written by hand and for both ends.
 #[test]
 fn ends_that_look_alike_when_cut_stay() {
     let x = |n: usize, tail: &[u8]| [&vec![b'x'; n], tail].concat();
     let differ_late = [x(100, b"a"), x(100, b"b"), x(100, b"c")];
-    // The longer ones go on where the place of the shortest, as long as a cut
-    // one, stops.
+    // The longer members continue where the shortest, as long as a cut one, ends.
     let differ_in_length = [x(64, b""), x(65, b""), x(66, b"")];
     for alike in [differ_late, differ_in_length] {
         let lists = [
@@ -414,8 +413,8 @@ fn members_of_equal_scores_by_name() {
     }
 }
 
-/// ZPOPMIN after ZPOPMIN crawled over the rows that were popped before: 10 times
-/// as many pops took 100 times as long.
+/// Repeated ZPOPMIN used to walk over the tombstones of popped rows: 10 times as many
+/// pops took 100 times as long.
 #[test]
 fn walks_stay_between_the_ends() {
     let mut fixture = Fixture::new(0);

@@ -1,8 +1,7 @@
-//! What one writer's keys must look like: the commands it uses, done to maps.
+//! The expected state of one writer's keys: its commands, applied to maps.
 //!
-//! Every command that `Plan` draws is understood by `Model`, which answers as
-//! the server has to. Keys carry their type in their name, so there are no
-//! errors; a writer's keys are its own, so nobody else has a say in them.
+//! `Model` knows every command that `Plan` draws and predicts the reply. Keys carry their type
+//! in their name, so there are no type errors. No other client writes a writer's keys.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -42,10 +41,10 @@ pub struct Entry {
     pub expire_ms: Option<i64>,
 }
 
-/// All keys of some owner, by database and name.
+/// Keys by database and name.
 pub type Keys = BTreeMap<(i64, Vec<u8>), Entry>;
 
-/// One writer's keys, and the database its connection is in.
+/// One writer's keys, and the selected database of its connection.
 #[derive(Clone, Default)]
 pub struct Model {
     pub keys: Keys,
@@ -60,7 +59,7 @@ fn count(n: usize) -> Value {
     Value::Int(i64::try_from(n).unwrap())
 }
 
-/// A method that gives the map inside an entry, made when it is missing.
+/// A method that returns the container inside an entry, which is created if missing.
 macro_rules! collection {
     ($name:ident, $variant:ident, $inner:ty) => {
         fn $name(&mut self, key: &[u8]) -> &mut $inner {
@@ -87,7 +86,7 @@ impl Model {
     collection!(set, Set, BTreeSet<Vec<u8>>);
     collection!(zset, Zset, BTreeMap<Vec<u8>, i64>);
 
-    /// Does the command and gives the reply.
+    /// Applies the command; returns the expected reply.
     pub fn apply(&mut self, command: &Command) -> Value {
         let name = std::str::from_utf8(&command[0]).unwrap();
         let rest = &command[1..];
@@ -297,12 +296,12 @@ impl Model {
     }
 }
 
-/// Where a writer works.
+/// The databases of a writer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Ground {
-    /// In a few databases that it shares with others.
+    /// Databases that it shares with other writers.
     Shared,
-    /// In databases of its own, which it may flush and swap.
+    /// Databases of its own, which it may flush and swap.
     Own(i64, i64),
 }
 
@@ -314,7 +313,7 @@ pub struct Plan {
     db: i64,
 }
 
-/// Far enough away never to happen in a test.
+/// An expiry that is never reached in a test, Unix ms.
 const FAR_MS: i64 = 4_000_000_000_000;
 
 impl Plan {
@@ -328,12 +327,12 @@ impl Plan {
         }
     }
 
-    /// The key that only ever grows, in database 0.
+    /// The counter, which only grows, in database 0.
     pub fn counter(&self) -> Vec<u8> {
         format!("{}:counter", self.prefix).into_bytes()
     }
 
-    /// A new connection: which database to go to first.
+    /// The first command of a new connection: SELECT.
     pub fn begin(&mut self) -> Command {
         self.db = match self.ground {
             Ground::Shared => 0,

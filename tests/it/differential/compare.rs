@@ -1,8 +1,8 @@
-//! When two replies count as the same.
+//! When two replies count as equal.
 //!
-//! Byte for byte, but where Redis leaves the order or the choice open, or the
-//! clock has a say. The argued differences between the oracle's 7.0 and the
-//! 7.4 that our server follows all stand in `is_newer_behaviour`.
+//! They are compared byte for byte, except where Redis leaves the order or the choice open, or
+//! where the reply depends on the clock. All accepted differences between the oracle's 7.0 and
+//! 7.4, which our server follows, are in `is_newer_behaviour`.
 
 use crate::support::Value;
 
@@ -19,16 +19,16 @@ pub enum Judge {
     Clock { tolerance: i64 },
     /// The same kind and number of elements.
     Shape,
-    /// Whatever it is, the same kind of reply; errors are the same.
+    /// The same type of reply, whatever its content; errors are equal.
     Kind,
     /// Random members; see `run` for how they are checked.
     Random,
-    /// What is said of streams and groups; see `plain_stream`.
+    /// Replies about streams and groups; see `plain_stream`.
     Stream,
 }
 
-/// Time that may pass between one server's reading of the clock and the
-/// other's, on a machine under load.
+/// Maximum difference between the times at which the two servers read the clock, on a machine
+/// under load.
 const TOLERANCE_MS: i64 = 5_000;
 
 fn has_word(command: &[Vec<u8>], word: &str) -> bool {
@@ -64,7 +64,7 @@ pub fn judge(command: &[Vec<u8>]) -> Judge {
         b"SORT" | b"SORT_RO" => sort_judge(command),
         b"SCAN" | b"SSCAN" | b"HSCAN" | b"ZSCAN" => Judge::Kind,
         b"XINFO" | b"XPENDING" => Judge::Stream,
-        // Encodings and access statistics are each server's own.
+        // Encodings and access statistics may differ.
         b"OBJECT" => Judge::Kind,
         // What these say is each server's own.
         b"INFO" | b"HELLO" | b"ROLE" | b"TIME" | b"LASTSAVE" | b"LOLWUT" | b"SLOWLOG"
@@ -78,8 +78,8 @@ pub fn judge(command: &[Vec<u8>]) -> Judge {
     }
 }
 
-/// SORT compares with the element itself where weights tie, but not when it
-/// compares weights as text; and a set that is not sorted has no order.
+/// SORT breaks ties of numeric weights by the element, but not ties of weights that are
+/// compared as text. A set that is not sorted has no defined order.
 fn sort_judge(command: &[Vec<u8>]) -> Judge {
     let by = command
         .iter()
@@ -109,7 +109,7 @@ fn same_kind(ours: &Value, theirs: &Value) -> bool {
     std::mem::discriminant(ours) == std::mem::discriminant(theirs)
 }
 
-/// Do the replies agree, in the sense of the judge?
+/// Whether the replies are equal in the sense of the judge.
 pub fn agree(judge: Judge, command: &[Vec<u8>], ours: &Value, theirs: &Value) -> bool {
     if matches!(ours, Value::Lost(_)) || matches!(theirs, Value::Lost(_)) {
         return false;
@@ -145,9 +145,9 @@ pub fn agree(judge: Judge, command: &[Vec<u8>], ours: &Value, theirs: &Value) ->
     }
 }
 
-/// What both versions say of streams: without Redis' tree of nodes, without
-/// times, and without what 7.4 counts otherwise: how far groups are behind, and
-/// consumers who asked when there was nothing for them.
+/// What both versions report about streams in the same way: without Redis' radix tree, without
+/// times, and without what 7.4 counts differently (the lag of groups, and consumers that have
+/// never got an entry).
 fn plain_stream(value: &Value) -> Value {
     const LEFT_OUT: [&[u8]; 8] = [
         b"radix-tree-keys",
@@ -162,7 +162,7 @@ fn plain_stream(value: &Value) -> Value {
     let Some(flat) = value.flat() else {
         return value.clone();
     };
-    // An entry that is pending: its last delivery, or how long that is ago.
+    // A pending entry: without its delivery time or idle time.
     if let [Value::Bulk(_), rest @ .., Value::Int(times)] = flat.as_slice()
         && matches!(rest, [Value::Int(_)] | [Value::Bulk(_), Value::Int(_)])
     {
@@ -220,23 +220,23 @@ fn is_busy(consumer: &Value) -> bool {
     count.is_some_and(|count| *count != Value::Int(0))
 }
 
-/// The differences between the oracle's version and ours that are wanted:
+/// The accepted differences between the oracle's version and ours:
 ///
-/// - scores print in the shortest form that reads back the same (7.2); before,
-///   with 17 digits where the number is not a whole one
-/// - PFCOUNT only reads, it does not store its result in the value; the keys
-///   `u:` are the ones that are counted alone
-/// - BITCOUNT and BITPOS look at their arguments before the key (7.2)
-/// - a score of -0 is 0: our rows hold scores by order, and both are one. The oracle
-///   keeps or loses the sign according to how it holds the sorted set, so what ZUNION
-///   and ZINTER make of such a score and a negative weight may have either sign
-/// - ZRANK and ZREVRANK take a fourth word, WITHSCORE (7.2)
-/// - a cursor is read by other rules: none that is negative or empty (7.4), or that
-///   holds a zero byte, at which C ends
-/// - XREAD and XREADGROUP name themselves where keys and ids do not match (7.2)
-/// - a consumer is made by asking, also when there is nothing for it (7.2)
-/// - LREM and LPOS refuse the one number that they cannot negate (7.4); it is
-///   not drawn for them, because the old LREM then removes
+/// - scores are printed in the shortest form that parses to the same number (7.2); before,
+///   with 17 digits if they are not integers
+/// - PFCOUNT only reads and does not store its result in the value; only the keys `u:` are
+///   counted alone
+/// - BITCOUNT and BITPOS check their arguments before the key (7.2)
+/// - a score of -0 is 0: our rows encode scores in their order, where both are the same. The
+///   oracle keeps or loses the sign depending on its encoding of the sorted set, so the
+///   result of ZUNION and ZINTER with such a score and a negative weight may have either sign
+/// - ZRANK and ZREVRANK take a fourth argument, WITHSCORE (7.2)
+/// - cursors are parsed differently: negative and empty ones are errors (7.4), and those with
+///   a zero byte, which ends a C string
+/// - errors of XREAD and XREADGROUP about unbalanced keys and IDs name the command (7.2)
+/// - XREADGROUP creates the consumer also if there is nothing to deliver (7.2)
+/// - LREM and LPOS refuse the minimum integer, which cannot be negated (7.4); it is not drawn
+///   for them, because the old LREM removes elements then
 fn is_newer_behaviour(command: &[Vec<u8>], ours: &Value, theirs: &Value) -> bool {
     let name = command
         .first()
@@ -271,7 +271,7 @@ fn is_newer_behaviour(command: &[Vec<u8>], ours: &Value, theirs: &Value) -> bool
     }
 }
 
-/// Equal HyperLogLogs but for the eight bytes that hold the last count.
+/// Whether two HyperLogLogs are equal except for the eight bytes of the cached cardinality.
 fn same_but_for_cached_count(ours: &Value, theirs: &Value) -> bool {
     match (ours, theirs) {
         (Value::Bulk(a), Value::Bulk(b)) if a.len() == b.len() && a.len() >= 16 => {
@@ -285,7 +285,7 @@ fn odd_cursor(cursor: Option<&Vec<u8>>) -> bool {
     cursor.is_some_and(|text| matches!(text.first(), None | Some(b'-')) || text.contains(&0))
 }
 
-/// The same with 0 for each -0.
+/// The value with each -0 replaced by 0.
 fn unsigned(value: &Value) -> Value {
     match value {
         Value::Bulk(text) if text == b"-0" => Value::Bulk(b"0".to_vec()),
@@ -295,7 +295,7 @@ fn unsigned(value: &Value) -> Value {
     }
 }
 
-/// Equal, where the oracle may show a number with all 17 digits, and -0 for 0.
+/// Whether the values are equal, where the oracle may print 17 digits, and -0 for 0.
 fn same_but_for_digits(ours: &Value, theirs: &Value) -> bool {
     let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<f64>().ok();
     match (ours, theirs) {

@@ -51,7 +51,7 @@ impl Family {
     }
 }
 
-/// What is mixed into every sequence.
+/// The commands that are mixed into every sequence.
 pub fn common() -> Family {
     Family::parse("common", 's', COMMON)
 }

@@ -1,17 +1,15 @@
-//! The templates' little language.
+//! The language of the templates.
 //!
-//! Words stand for themselves, `$name` for something out of a pool, and, each
-//! bracket set off by blanks:
+//! Plain words are literal, `$name` is a value from a pool. Brackets are separated by blanks:
 //!
-//! - `[ a | b ]` one of them or nothing; neighbouring groups come in any order
-//! - `( a | b )` one of them
-//! - `{ a | b }` one to four times, drawn afresh each time
-//! - `{* a }` the same, but now and then far more often than a small
-//!   collection holds
+//! - `[ a | b ]`: one alternative or nothing; adjacent groups are in random order
+//! - `( a | b )`: one alternative
+//! - `{ a | b }`: one to four times, drawn anew each time
+//! - `{* a }`: the same, but sometimes more often than a packed collection has elements
 //! - `!` before the name: the command is never damaged
 //!
-//! A command is sometimes damaged afterwards (an argument lost, doubled,
-//! swapped, replaced by junk), so that arity and syntax errors happen too.
+//! A command is sometimes damaged afterwards (an argument removed, duplicated, replaced by
+//! junk, or the rest cut off), so that arity and syntax errors occur too.
 
 use super::pools;
 
@@ -116,9 +114,9 @@ impl Template {
     pub fn draw(&self, rng: &mut fastrand::Rng, letter: char) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         draw_nodes(&self.nodes, rng, letter, &mut out);
-        // What is timed or iterated has to stay what it is, and PFCOUNT must not
-        // lose keys: with one key alone the oracle's writes. An entry's id must not
-        // become the clock's.
+        // Timed and iterated commands must stay intact. PFCOUNT must not lose keys: with a
+        // single key the oracle's PFCOUNT writes. The ID of XADD must not become `*`, which
+        // takes the clock's time.
         let whole = self.whole
             || self.has_short_ttl()
             || ["ITERATE", "PFCOUNT", "XADD"].contains(&self.name());
@@ -128,7 +126,7 @@ impl Template {
         out
     }
 
-    /// Does it set an expiry that the sequence then waits for?
+    /// Whether it sets a short expiry, for which the sequence then waits.
     pub fn has_short_ttl(&self) -> bool {
         self.nodes
             .iter()
@@ -175,7 +173,7 @@ fn draw_optionals(group: &[Node], rng: &mut fastrand::Rng, letter: char, out: &m
         let Node::Optional(alternatives) = node else {
             continue;
         };
-        // Rarely twice: repeated options are a syntax of their own.
+        // Rarely twice, to test repeated options.
         for chance in [40, 4] {
             if rng.u8(..100) >= chance {
                 break;

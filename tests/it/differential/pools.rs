@@ -1,23 +1,23 @@
-//! What stands for `$name` in a template: few keys, and values at the edges.
+//! The values of `$name` in a template: few keys, and edge cases.
 //!
-//! Numbers that would make either server allocate hundreds of megabytes are
-//! left out on purpose; the hostile tests send them.
+//! Numbers that would make either server allocate hundreds of megabytes are left out; the
+//! `hostile` tests send them.
 
-/// Databases in play.
+/// Number of databases.
 pub const DATABASES: i64 = 3;
 
 /// Keys per type: `s` strings, `b` bits, `h` hashes, `l` lists, `e` sets, `z`
 /// sorted sets, `m` streams.
 const LETTERS: [char; 7] = ['s', 'b', 'h', 'l', 'e', 'z', 'm'];
 
-/// Far in the future, so that no relative expiry comes near.
+/// A Unix time far in the future, beyond any relative expiry.
 const FAR_SECONDS: i64 = 4_000_000_000;
 
 fn one<'a>(rng: &mut fastrand::Rng, from: &[&'a str]) -> &'a str {
     from[rng.usize(..from.len())]
 }
 
-/// Bytes that fit nowhere.
+/// An argument that is rarely valid.
 pub fn junk(rng: &mut fastrand::Rng) -> Vec<u8> {
     let all = [
         "",
@@ -50,7 +50,7 @@ fn any_key(rng: &mut fastrand::Rng) -> Vec<u8> {
     key(rng, letter)
 }
 
-/// The id of an entry, of few that there may be.
+/// The ID of an entry, from a small range.
 fn stream_id(rng: &mut fastrand::Rng) -> String {
     match rng.u8(..40) {
         0 => one(
@@ -73,7 +73,7 @@ fn stream_id(rng: &mut fastrand::Rng) -> String {
     }
 }
 
-/// Where a range of ids begins or ends.
+/// A bound of a range of IDs.
 fn stream_bound(rng: &mut fastrand::Rng, open: &str) -> String {
     match rng.u8(..10) {
         0..=4 => open.to_owned(),
@@ -84,7 +84,7 @@ fn stream_bound(rng: &mut fastrand::Rng, open: &str) -> String {
 
 /// Mostly a key of the family's own type.
 fn own_key(rng: &mut fastrand::Rng, letter: char) -> Vec<u8> {
-    // 'x' stands for everything that SORT reads.
+    // 'x' is any type that SORT reads.
     let letter = if letter == 'x' {
         ['l', 'e', 'z'][rng.usize(..3)]
     } else {
@@ -129,7 +129,7 @@ fn value(rng: &mut fastrand::Rng) -> Vec<u8> {
     }
 }
 
-/// Fields and members: a few that repeat often.
+/// Fields and members from a small set, so that they repeat.
 fn member(rng: &mut fastrand::Rng) -> Vec<u8> {
     match rng.u8(..100) {
         0..=2 => Vec::new(),
@@ -155,7 +155,7 @@ fn member(rng: &mut fastrand::Rng) -> Vec<u8> {
     }
 }
 
-/// Members out of a larger space, to outgrow a small collection.
+/// Members from a larger set, to outgrow a packed collection.
 fn wide_member(rng: &mut fastrand::Rng) -> Vec<u8> {
     match rng.u8(..10) {
         0..=3 => rng.u16(..300).to_string().into_bytes(),
@@ -183,7 +183,7 @@ fn index(rng: &mut fastrand::Rng) -> String {
     }
 }
 
-/// Counts for commands whose reply grows with a negative count: no large ones.
+/// Counts for commands whose reply grows with a negative count: no large negative ones.
 fn count(rng: &mut fastrand::Rng) -> String {
     let edges = [
         "9223372036854775807",
@@ -222,8 +222,7 @@ fn integer(rng: &mut fastrand::Rng) -> String {
     }
 }
 
-/// Nothing out of range: the oracle keeps the C library's mark of that and
-/// mistakes it for SORT's, two commands later.
+/// Nothing out of range: the oracle leaves `errno` set, and a later SORT reports an error.
 fn float(rng: &mut fastrand::Rng) -> String {
     let edges = [
         "0.1",
@@ -297,7 +296,7 @@ fn lex_bound(rng: &mut fastrand::Rng) -> Vec<u8> {
     }
 }
 
-/// Seconds to live: never near one another by accident.
+/// A TTL in seconds, from a wide range, so that two are rarely close to each other.
 fn seconds(rng: &mut fastrand::Rng) -> String {
     let edges = [
         "0",
@@ -445,18 +444,18 @@ pub fn draw(name: &str, rng: &mut fastrand::Rng, letter: char, out: &mut Vec<Vec
         "k" => own_key(rng, letter),
         "K" => any_key(rng),
         "nk" => return counted_keys(rng, letter, out),
-        // Kept apart: ranges by name are only defined while all scores are one.
+        // Separate keys: lexicographic ranges are only defined if all scores are equal.
         "y" => match rng.u8(..12) {
             0 => b"w:0".to_vec(),
             _ => format!("y:{}", rng.u8(..3)).into_bytes(),
         },
-        // Kept apart: other commands would write into their registers, and what
-        // a broken one answers depends on how far it is read.
+        // Separate keys: other commands would write into the registers, and the reply for a
+        // corrupt HyperLogLog depends on how much of it is read.
         "p" => match rng.u8(..20) {
             0 => format!("w:{}", rng.u8(..2)).into_bytes(),
             _ => format!("p:{}", rng.u8(..4)).into_bytes(),
         },
-        // Kept apart: LCS takes time in the product of the lengths.
+        // Separate keys: LCS takes time proportional to the product of the lengths.
         "c" => format!("c:{}", rng.u8(..3)).into_bytes(),
         "set" => {
             let letter = if rng.u8(..10) == 0 { 'e' } else { letter };
@@ -472,8 +471,8 @@ pub fn draw(name: &str, rng: &mut fastrand::Rng, letter: char, out: &mut Vec<Vec
         },
         "count" => count(rng).into_bytes(),
         "n" => integer(rng).into_bytes(),
-        // The oracle saturates the smallest number at the wrong end, because the
-        // distance to it overflows.
+        // The oracle saturates the minimum integer at the wrong end, because the difference
+        // overflows.
         "bn" => match integer(rng) {
             text if text == i64::MIN.to_string() => b"-77".to_vec(),
             text => text.into_bytes(),
@@ -540,7 +539,7 @@ pub fn draw(name: &str, rng: &mut fastrand::Rng, letter: char, out: &mut Vec<Vec
         .into(),
         "get" => one(rng, &["#", "s:*", "h:*->0", "h:*->m1", "foo", "h:*->", "*"]).into(),
         "sid" => stream_id(rng).into_bytes(),
-        // Mostly above those before.
+        // Mostly above the previous IDs.
         "up" => match rng.u8(..4) {
             0 => stream_id(rng).into_bytes(),
             _ => format!("{}-*", rng.u8(20..24)).into_bytes(),

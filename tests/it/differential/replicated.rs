@@ -1,7 +1,7 @@
-//! Random commands on the oracle, which our server follows: links are cut, either side
+//! Random commands on the oracle, which our server follows: connections are cut, either side
 //! is killed, and in between both are compared key by key.
 //!
-//! Environment: `KEDIS_DIFF_REPLICATED`: about so many commands (3,000),
+//! Environment: `KEDIS_DIFF_REPLICATED`: approximate number of commands (3,000),
 //! `KEDIS_DIFF_SEED`.
 
 use std::collections::BTreeSet;
@@ -47,7 +47,7 @@ impl Pair {
         }
     }
 
-    /// What happens between two commands; most times nothing.
+    /// A random disturbance between two commands; mostly none.
     fn disturb(&mut self, rng: &mut fastrand::Rng) {
         match rng.u32(..1200) {
             0..3 => self.proxy.cut(),
@@ -79,7 +79,7 @@ impl Pair {
                     == offset(&self.master, "master_repl_offset")
         });
         let mut found = None;
-        // Keys may expire between one look and the other.
+        // Keys may expire between the two reads.
         let same = wait_within(Duration::from_secs(5), || {
             let (mut ours, mut theirs) = (self.replica.connect(), self.master.connect());
             found = compare_state(&mut ours, &mut theirs, DATABASES, 0);
@@ -92,9 +92,9 @@ impl Pair {
     }
 }
 
-/// What the oracle does not tell its replicas of, so that they differ from it themselves:
-/// it gives a consumer what that had been given before, and counts that; and a BITFIELD
-/// that fails has made the string longer.
+/// Changes that the oracle does not replicate, so that its own replicas differ from it:
+/// XREADGROUP of pending entries counts deliveries, and a BITFIELD that fails has made the
+/// string longer.
 fn is_untold(command: &[Vec<u8>]) -> bool {
     let has = |word: &str| {
         let is = |arg: &Vec<u8>| arg.eq_ignore_ascii_case(word.as_bytes());

@@ -1,4 +1,4 @@
-//! One sequence on both servers, and the comparison of all they hold.
+//! One sequence on both servers, and the comparison of their whole state.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub enum Kind {
 pub struct Step {
     pub args: Vec<Vec<u8>>,
     pub kind: Kind,
-    /// Does the pipeline end after it?
+    /// Whether the pipeline ends after this step.
     pub flush: bool,
 }
 
@@ -71,8 +71,8 @@ impl Step {
         self.kind == Kind::Call && judge(&self.args) == Judge::Exact && !is_other
     }
 
-    /// Milliseconds to wait after it: longer than any short expiry, with room
-    /// for the two servers to get the command at different times.
+    /// Milliseconds to wait after the step: longer than any short expiry, with a margin for the
+    /// two servers to get the command at different times.
     pub fn pause_after(&self) -> Option<u64> {
         (self.kind == Kind::Short).then_some(15)
     }
@@ -99,12 +99,12 @@ impl Difference {
         )
     }
 
-    /// Is the other difference about the same command?
+    /// Whether the other difference is about the same command.
     pub fn same_command(&self, other: &Difference) -> bool {
         self.command.split(' ').next() == other.command.split(' ').next()
     }
 
-    /// Did one of the servers complain about the number of arguments?
+    /// Whether one of the replies is an arity error.
     pub fn is_about_arity(&self) -> bool {
         [&self.ours, &self.theirs]
             .iter()
@@ -212,7 +212,7 @@ impl Pair {
         self.reset(protocol);
         let difference = self.run_steps(steps);
         if difference.is_some() {
-            // A panic takes a moment to end the process.
+            // The process needs some time to end after a panic.
             wait_within(Duration::from_millis(50), || !self.our_server.alive());
             self.revive();
         }
@@ -261,7 +261,7 @@ impl Pair {
         let replies = self.both(&commands);
         for (offset, (ours, theirs)) in replies.iter().enumerate() {
             let command = &commands[offset];
-            // What is past its time may still be counted until it is removed.
+            // DBSIZE counts expired keys until they are removed.
             let uncertain = expired && steps[from + offset].name() == "DBSIZE";
             if !uncertain && !agree(judge(command), command, ours, theirs) {
                 let line = cli::line(command);
@@ -276,9 +276,9 @@ impl Pair {
         ours.into_iter().zip(self.ask_oracle(commands)).collect()
     }
 
-    /// Redis 7.0 looks at `errno` after a `strtod` of SORT, but does not clear it
-    /// before: a stream's id that was out of range some commands ago makes SORT fail.
-    /// A score that is read just before clears it, and changes nothing.
+    /// Redis 7.0 checks `errno` after SORT's `strtod`, but does not clear it before: an earlier
+    /// stream ID that was out of range makes SORT fail. A ZADD XX before SORT clears `errno` and
+    /// changes nothing.
     fn ask_oracle(&mut self, commands: &[Vec<Vec<u8>>]) -> Vec<Value> {
         let clear = || ["ZADD", "errno", "XX", "1", "m"].map(|word| word.as_bytes().to_vec());
         let is_sort = |command: &[Vec<u8>]| {
@@ -317,9 +317,9 @@ impl Pair {
         }
     }
 
-    /// A command that picks at random: same shape, nothing that is not there,
-    /// nothing twice unless it was asked for. What SPOP took from one side is
-    /// then taken from the other too.
+    /// Runs a command with a random result: the shapes must agree, every element must exist, and
+    /// none may repeat unless requested. Elements that SPOP removed on one side are then removed
+    /// on the other too.
     fn run_random(&mut self, command: &[Vec<u8>], at: usize) -> Option<Difference> {
         let our_universe = universe(&mut self.ours, command);
         let their_universe = universe(&mut self.theirs, command);
@@ -368,14 +368,13 @@ impl Pair {
         }
     }
 
-    /// Compares everything that both hold.
     fn compare_state(&mut self, at: usize) -> Option<Difference> {
         compare_state(&mut self.ours, &mut self.theirs, DATABASES, at)
     }
 }
 
-/// Compares everything that both hold. What expired may be counted until
-/// it is removed, so DBSIZE gets time to come right.
+/// Compares all keys of both servers. DBSIZE is repeated for a while, because it counts
+/// expired keys until they are removed.
 pub fn compare_state(
     ours: &mut Conn,
     theirs: &mut Conn,
@@ -424,7 +423,7 @@ pub fn compare_state(
     None
 }
 
-/// The commands that show all of a key, by the oracle's idea of its type.
+/// The commands that read a whole key, by its type on the oracle.
 fn content_of(oracle: &mut Conn, key: &[u8]) -> Vec<Vec<Vec<u8>>> {
     let with_key = |before: &str, after: &str| {
         let mut command = args(before);
@@ -445,7 +444,7 @@ fn content_of(oracle: &mut Conn, key: &[u8]) -> Vec<Vec<Vec<u8>>> {
             ("XINFO STREAM", "FULL COUNT 0"),
             ("XLEN", ""),
         ],
-        // Its time was over meanwhile.
+        // It has expired meanwhile.
         "none" => &[],
         other => panic!("the oracle has a {other}"),
     };
@@ -453,7 +452,7 @@ fn content_of(oracle: &mut Conn, key: &[u8]) -> Vec<Vec<Vec<u8>>> {
     commands
 }
 
-/// What a random command may pick from, in units of one or two values.
+/// The elements that a random command may return, in units of one or two values.
 struct Universe {
     units: Vec<Vec<Value>>,
     width: usize,
@@ -483,7 +482,7 @@ fn universe(conn: &mut Conn, command: &[Vec<u8>]) -> Universe {
     Universe { units, width }
 }
 
-/// The picked units; `None` when the reply is an error, a null or lost.
+/// The returned units; `None` if the reply is an error, a null or lost.
 fn units(command: &[Vec<u8>], reply: &Value, width: usize) -> Option<Vec<Vec<Value>>> {
     match reply {
         Value::Bulk(_) if command.len() <= 2 => Some(vec![vec![reply.clone()]]),
@@ -513,8 +512,8 @@ fn nesting(value: &Value) -> usize {
     }
 }
 
-/// Follows a cursor to its end. The elements, each once, in order; or the
-/// first reply that is not a page.
+/// Follows a cursor to its end. Returns the distinct elements, sorted, or the first reply that
+/// is not a page.
 fn iterate(conn: &mut Conn, command: &[Vec<u8>]) -> Value {
     // SCAN has its cursor first, the others after the key.
     let at = if command[0].eq_ignore_ascii_case(b"SCAN") {

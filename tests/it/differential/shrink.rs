@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use super::run::{Difference, Pair, Step};
 
-/// Shrinking stops here, done or not.
+/// Time limit for shrinking.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Takes steps and arguments away while both servers still differ.
+/// Removes steps and arguments while both servers still differ.
 pub fn smallest(
     pair: &mut Pair,
     steps: Vec<Step>,
@@ -79,7 +79,7 @@ fn without_arguments(best: &mut Found, fails: &mut impl FnMut(&[Step]) -> Option
                 let mut steps = best.0.clone();
                 steps[index].args.drain(at..at + run);
                 match fails(&steps) {
-                    // Another arity is another question.
+                    // An arity error would be another difference.
                     Some(d) if d.same_command(&best.1) && !d.is_about_arity() => {
                         *best = (steps, d);
                     }

@@ -1,9 +1,9 @@
-/* Preloaded into a server: lets system calls on its files fail.
+/* Preloaded into a server: makes system calls on its files fail.
  *
  * KEDIS_FAULTS names a file of lines `CALL SUFFIX ERRNO COUNT`: the next COUNT calls (-1:
  * all) of CALL (write, sync, open, read) on a file whose name ends in SUFFIX fail with
- * ERRNO. It is read before each call, so tests change it while the server runs; COUNT is
- * counted here, anew for each line. */
+ * ERRNO. The file is read before each call, so tests change it while the server runs. Failed
+ * calls are counted here, separately for each distinct line. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// A tmpfs of its own, gone with this.
+/// A tmpfs that is unmounted on drop.
 pub(super) struct SmallDisk {
     dir: tempfile::TempDir,
 }
 
 impl SmallDisk {
-    /// `None`, with a message, where the test may not mount.
+    /// `None`, with a message, if the test has no permission to mount.
     pub(super) fn mount(megabytes: u32) -> Option<SmallDisk> {
         let dir = tempfile::tempdir().unwrap();
         let status = Command::new("mount")
@@ -28,7 +28,7 @@ impl SmallDisk {
         Some(SmallDisk { dir })
     }
 
-    /// Takes what is free but for so many bytes.
+    /// Fills the disk except for `bytes` bytes.
     pub(super) fn leave(&self, bytes: u64) -> Hog {
         let path = self.dir.path().join("hog");
         let found = rustix::fs::statvfs(self.dir.path()).unwrap();
@@ -42,7 +42,7 @@ impl SmallDisk {
         self.dir.path().to_owned()
     }
 
-    /// Takes all that is free, as another program would.
+    /// Fills the disk, as another program might.
     pub(super) fn fill(&self) -> Hog {
         self.fill_with("hog")
     }
@@ -68,7 +68,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// What fills a disk; dropped, it makes room.
+/// A file that fills the disk; removed on drop.
 pub(super) struct Hog(PathBuf);
 
 impl Drop for Hog {
@@ -84,7 +84,7 @@ pub(super) fn start_on(disk: &SmallDisk, flags: &[&str]) -> Server {
     server
 }
 
-/// For a disk of a hundred megabytes or less.
+/// Flags for a disk of a hundred megabytes or less.
 fn flags_on<'a>(flags: &[&'a str]) -> Vec<&'a str> {
     let mut small = vec![
         "--maxmemory",
@@ -100,7 +100,7 @@ fn flags_on<'a>(flags: &[&'a str]) -> Vec<&'a str> {
     [&small[..], flags].concat()
 }
 
-/// Text that compression makes little of.
+/// Text that compresses badly.
 pub(super) fn noise(bytes: usize) -> String {
     let mut rng = fastrand::Rng::new();
     std::iter::repeat_with(|| rng.alphanumeric())
@@ -108,20 +108,20 @@ pub(super) fn noise(bytes: usize) -> String {
         .collect()
 }
 
-/// How long writes are refused before the server counts as full. The disk thread has
-/// written out what it could within that.
+/// How long writes must be refused before the disk counts as full. Within that time the disk
+/// thread has flushed what it could.
 const RELIEF: Duration = Duration::from_secs(1);
 
-/// Fills the server up with keys of 10,000 bytes; returns how many were taken.
+/// Writes keys of 10,000 bytes until the disk is full; returns their number.
 pub(super) fn write_until_refused(conn: &mut Conn, prefix: &str) -> i64 {
     write_values_until_refused(conn, prefix, 10_000)
 }
 
-/// The same with values of so many bytes.
+/// The same with values of `bytes` bytes.
 fn write_values_until_refused(conn: &mut Conn, prefix: &str, bytes: usize) -> i64 {
     let value = noise(bytes);
     let mut taken = 0;
-    // The first refusals have memtables written out, which may make room for more.
+    // The first refusals cause flushes, which may make room for more.
     while wait_within(RELIEF, || {
         let reply = conn.cmd(&format!("SET {prefix}{taken} {value}"));
         assert!(reply == Value::ok() || is_misconf(&reply), "{reply:?}");
@@ -161,14 +161,14 @@ fn a_full_disk_is_read_and_deleted_from() {
     conn.must("MULTI");
     assert!(is_misconf(&conn.cmd("SET key0 1")));
     conn.cmd("EXEC");
-    // Deletions and expiry go on, over the same connection, for all keys there are.
+    // Deletions and expiry work on the same connection, for all keys.
     conn.must("PEXPIRE expires 1");
     wait_for("expiry", || conn.must("DBSIZE") == Value::Int(taken));
     for n in 0..taken {
         assert_eq!(conn.must(&format!("UNLINK key{n}")), Value::Int(1));
     }
     assert_eq!(conn.must("DBSIZE"), Value::Int(0));
-    // The binlog is the greater part, and nobody needs it.
+    // The binlog is the greater part; without replicas it is trimmed.
     wait_for("writes", || conn.cmd("SET again 1") == Value::ok());
     wait_for("the reserve", || {
         number(&mut conn, "disk_reserve_bytes") == 4 << 20
@@ -180,8 +180,8 @@ fn a_full_disk_is_read_and_deleted_from() {
     assert_eq!(server.connect().must("DBSIZE"), Value::Int(1));
 }
 
-/// With usual sizes: memtables held more than the reserve could take when they had to be
-/// written out, and from then on deletions were refused for ever.
+/// Default sizes: memtables held more than the reserve could take when they had to be flushed,
+/// and from then on deletions were refused permanently.
 #[test]
 fn what_memtables_hold_has_room_on_the_disk() {
     let Some(disk) = SmallDisk::mount(200) else {
@@ -193,13 +193,13 @@ fn what_memtables_hold_has_room_on_the_disk() {
     let mut conn = server.connect();
     for round in 0..3 {
         let taken = write_values_until_refused(&mut conn, &format!("key{round}-"), 100_000);
-        // Later the binlog may have what the keys had.
+        // In later rounds the binlog may occupy the space of the deleted keys.
         assert!(taken > 10 || round > 0, "{taken}");
         for n in 0..taken {
             let deleted = conn.must(&format!("DEL key{round}-{n}"));
             assert_eq!(deleted, Value::Int(1), "round {round}, key {n}");
         }
-        // Nobody needs the binlog.
+        // Without replicas the binlog is trimmed.
         wait_for("writes", || conn.cmd("SET again 1") == Value::ok());
         conn.must("DEL again");
     }
@@ -208,9 +208,9 @@ fn what_memtables_hold_has_room_on_the_disk() {
     conn.must("DEBUG KEDIS-CHECK");
 }
 
-/// It was taken, and could not be written out any more: nothing could until a restart.
+/// Such a value was accepted and could not be flushed, so no flush succeeded until a restart.
 #[test]
-fn what_is_larger_than_the_room_is_refused_as_a_whole() {
+fn writes_larger_than_the_free_space_are_refused_as_a_whole() {
     let Some(disk) = SmallDisk::mount(200) else {
         return;
     };
@@ -270,13 +270,13 @@ fn what_another_program_takes_and_gives_back_is_noticed() {
         wait_for("refusals", || is_misconf(&conn.cmd("SET new 1")));
         assert_eq!(conn.must(&format!("DEL key{round}")), Value::Int(1));
         assert!(matches!(conn.must("GET key50"), Value::Bulk(_)));
-        // Nothing is free: neither to begin nor to end.
+        // The server stops and starts without any free space.
         server.kill9();
         server.spawn();
         conn = server.connect();
         assert_eq!(conn.must(&format!("EXISTS key{round}")), Value::Int(0));
         assert!(matches!(conn.must("GET key50"), Value::Bulk(_)));
-        // The start has made some room, by removing files that were of no use.
+        // The start has removed obsolete files and so made some room.
         let more = disk.fill_with("more");
         wait_for("refusals", || is_misconf(&conn.cmd("SET new 1")));
         conn.must("DBSIZE");
@@ -285,7 +285,7 @@ fn what_another_program_takes_and_gives_back_is_noticed() {
     }
 }
 
-/// Not even a reserve is there.
+/// The disk is full and there is no reserve.
 #[test]
 fn a_server_starts_without_any_room() {
     let Some(disk) = SmallDisk::mount(60) else {
@@ -326,7 +326,7 @@ fn a_save_without_room_fails_and_says_so() {
     assert!(Path::new(&server.data_dir()).join("dump.rdb").exists());
 }
 
-/// `storage_bytes` was 1,331 where 112 MB stood in the write-ahead log.
+/// `storage_bytes` was 1,331 while the write-ahead log had 112 MB.
 #[test]
 fn the_figures_count_the_log() {
     let server = Server::start(&["--rocksdb.write-buffer-size", "64mb"]);

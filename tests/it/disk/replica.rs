@@ -46,7 +46,7 @@ fn a_moment_without_space_costs_a_replica_one_sync() {
 }
 
 #[test]
-fn a_full_replica_waits_and_goes_on_by_itself() {
+fn a_full_replica_waits_and_resumes_by_itself() {
     let Some(disk) = SmallDisk::mount(60) else {
         return;
     };
@@ -63,7 +63,7 @@ fn a_full_replica_waits_and_goes_on_by_itself() {
     wait_for("a low disk", || {
         read.info_number("persistence", "disk_low") == 1
     });
-    // A deletion is taken, what adds data is not.
+    // A deletion is applied; commands that add data are not.
     conn.must("DEL a");
     wait_for("the deletion", || read.must("EXISTS a") == Value::Int(0));
     for n in 0..100 {
@@ -97,8 +97,8 @@ fn a_full_sync_that_does_not_fit_leaves_nothing_and_comes_later() {
     read.must("SET own 1");
     let hog = disk.leave(14 << 20);
     let free_bytes = |read: &mut Conn| read.info_number("persistence", "disk_free_bytes");
-    // The figure is what a thread has seen last.
-    wait_for("the disk to be looked at", || {
+    // The figure is updated by the disk thread.
+    wait_for("the figure of the free bytes", || {
         free_bytes(&mut read) <= 16 << 20
     });
     let free = free_bytes(&mut read);

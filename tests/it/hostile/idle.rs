@@ -1,4 +1,4 @@
-//! Connections that say nothing: how many there may be, how long, and what they cost.
+//! Connections that send nothing: their maximum number, timeout and cost.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use crate::support::conn::encode;
 use crate::support::{Conn, Server, Value, wait_for, wait_within};
 
-/// Lets this process, and the servers it starts from now on, open that many
-/// files.
+/// Raises the limit of open files for this process and the servers that it starts.
 fn allow_open_files(wanted: u64) {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
     let line = limits
@@ -58,7 +57,7 @@ fn ten_thousand_idle_connections_and_no_more() {
             }
         }
     }
-    // The refusal may be lost when the PING meets a socket already closed.
+    // The error may be lost if the PING is sent to a socket that is already closed.
     match refused.expect("a limit") {
         Value::Error(text) => assert_eq!(
             String::from_utf8_lossy(&text),
@@ -99,14 +98,14 @@ fn idle_clients_are_closed_after_the_timeout() {
 }
 
 #[test]
-fn who_waits_for_a_pause_is_not_idle() {
+fn a_client_that_waits_for_a_pause_is_not_idle() {
     let server = Server::start(&["--timeout", "3"]);
     let mut admin = server.connect();
     let mut waiting: Vec<Conn> = (0..2).map(|_| server.connect()).collect();
     let idle = server.connect();
     admin.must("SET k v");
     admin.must("CLIENT PAUSE 60000 WRITE");
-    // Every byte lets the server look at the connection again.
+    // Every byte wakes the server for the connection.
     for conn in &mut waiting {
         for _ in 0..50 {
             conn.send_raw(b"INCR n\r\n").unwrap();
@@ -117,8 +116,8 @@ fn who_waits_for_a_pause_is_not_idle() {
         conn.must("INFO clients").text().contains(&line)
     };
     wait_for("clients that wait", || blocked(&mut admin, 2));
-    // The time after which they would be gone, shown by one that does not wait, and by
-    // another that comes when that one has gone.
+    // Two timeouts pass: that of an idle client, and that of another one that connects after
+    // the first was closed.
     for mut idle in [idle, server.connect()] {
         let closed = wait_within(Duration::from_secs(20), || {
             admin.must("PING");

@@ -1,4 +1,4 @@
-//! Commands that take long or are wide, and who is served meanwhile.
+//! Commands that take long or have many arguments, while other clients are served.
 
 use crate::support::{Conn, Server, Value, args, wait_for};
 
@@ -71,20 +71,20 @@ fn many_keys_are_made_in_slices() {
     assert_eq!(other.must("GET q:1"), Value::bulk("value:1"));
 }
 
-/// Whether another client's SET is answered before a request that came first; and
-/// what that is answered.
+/// Sends `request`, then a SET on another connection. Returns whether the SET got its reply
+/// first, and the reply of `request`.
 fn race(asker: &mut Conn, other: &mut Conn, request: &[&str]) -> (bool, Value) {
     let socket = asker.writer();
     asker.send(request).unwrap();
     other.must("SET key:0 w");
     socket.set_nonblocking(true).unwrap();
-    let early = socket.peek(&mut [0]).is_err();
+    let set_was_first = socket.peek(&mut [0]).is_err();
     socket.set_nonblocking(false).unwrap();
-    (early, asker.read().unwrap())
+    (set_was_first, asker.read().unwrap())
 }
 
 #[test]
-fn the_first_rank_in_a_large_set_holds_up_nobody_else() {
+fn the_first_rank_in_a_large_set_delays_no_other_client() {
     const MEMBERS: usize = 200_000;
     let server = Server::start(&["--io-threads", "1"]);
     let (mut asker, mut other) = (server.connect(), server.connect());
@@ -96,20 +96,20 @@ fn the_first_rank_in_a_large_set_holds_up_nobody_else() {
     let load: Vec<_> = (0..MEMBERS).step_by(1000).map(zadd).collect();
     asker.pipeline(&load);
     let overtaken = (0..5).any(|n| {
-        // Nobody has asked for a rank in this one.
+        // A new copy, which has no rank index yet.
         other.must(&format!("COPY z z{n}"));
         let last = format!("m{}", MEMBERS - 1);
-        let (early, rank) = race(&mut asker, &mut other, &["ZRANK", &format!("z{n}"), &last]);
+        let (set_was_first, rank) =
+            race(&mut asker, &mut other, &["ZRANK", &format!("z{n}"), &last]);
         assert_eq!(rank, Value::Int(MEMBERS as i64 - 1));
-        early
+        set_was_first
     });
     assert!(overtaken, "ZRANK held up the others of its thread");
 }
 
-/// All clients are on one thread; were KEYS run there, its reply would come
-/// before any other.
+/// All clients are on one IO thread. If KEYS ran there, its reply would always come first.
 #[test]
-fn a_walk_over_many_keys_holds_up_nobody_else() {
+fn keys_of_a_large_db_delays_no_other_client() {
     let server = Server::start(&["--io-threads", "1"]);
     let (mut walker, mut other) = (server.connect(), server.connect());
     let mset = |from: usize| {
@@ -120,9 +120,9 @@ fn a_walk_over_many_keys_holds_up_nobody_else() {
     let load: Vec<_> = (0..200_000).step_by(1000).map(mset).collect();
     walker.pipeline(&load);
     let overtaken = (0..20).any(|_| {
-        let (early, keys) = race(&mut walker, &mut other, &["KEYS", "*k*e*y*:*none*"]);
+        let (set_was_first, keys) = race(&mut walker, &mut other, &["KEYS", "*k*e*y*:*none*"]);
         assert_eq!(keys.items(), &[]);
-        early
+        set_was_first
     });
     assert!(overtaken, "KEYS held up the others of its thread");
     walker.send(&["KEYS", "*"]).unwrap();

@@ -1,4 +1,4 @@
-//! What clients may cost that announce much, never read, or ask for much at once.
+//! The memory of clients that announce much, never read, or request much at once.
 
 use std::io::Write;
 use std::time::Duration;
@@ -24,17 +24,17 @@ fn announced_lengths_reserve_nothing() {
             conn.send_raw(announcement).unwrap();
             held.push(conn);
         }
-        // All have been read when a later command on each thread is answered.
+        // All announcements have been read when each thread has replied to a later command.
         for _ in 0..32 {
             server.connect().must("PING");
         }
-        // A mebibyte for each that announced more was too much.
+        // Once, each such announcement reserved a mebibyte.
         let each = used_memory(&mut server.connect()).saturating_sub(before) / 600;
         assert!(each < 16 << 10, "{each} bytes for each");
     });
 }
 
-/// Writes until the server takes no more for a while or has closed.
+/// Writes until the server has read nothing for a while or has closed the connection.
 fn stuff(conn: &Conn, wire: &[u8], rounds: usize) {
     let mut writer = conn.writer();
     writer
@@ -47,7 +47,7 @@ fn stuff(conn: &Conn, wire: &[u8], rounds: usize) {
     }
 }
 
-/// Replies are kept while clients have room for them, and not beyond that.
+/// Replies are buffered up to the limit for clients, not beyond it.
 #[test]
 fn clients_that_never_read_cost_no_more_than_clients_may() {
     let server = Server::start(&["--maxmemory-clients", "128mb"]);
@@ -59,14 +59,14 @@ fn clients_that_never_read_cost_no_more_than_clients_may() {
         encode(&mut wire, &["GET", "mega"]);
     }
     bounded(&server, || {
-        // Three clients, each asking for 4 GB.
+        // Three clients, each requesting 4 GB.
         let mut greedy: Vec<Conn> = (0..3).map(|_| server.connect()).collect();
         std::thread::scope(|scope| {
             for conn in &greedy {
                 scope.spawn(|| stuff(conn, &wire, 8));
             }
         });
-        // A client that was not closed gets what it asked for once it reads.
+        // A client that was not closed gets its replies once it reads.
         for conn in &mut greedy {
             for _ in 0..5 {
                 match conn.read() {
@@ -78,13 +78,13 @@ fn clients_that_never_read_cost_no_more_than_clients_may() {
     });
 }
 
-/// Each costs little, but there are many: the largest are closed, one that said
-/// CLIENT NO-EVICT and one that takes its replies stay.
+/// Many clients that cost little each: the largest are closed, except for one with CLIENT
+/// NO-EVICT and one that reads its replies.
 #[test]
 fn many_that_never_read_cost_no_more_than_all_may() {
     let server = Server::start(&["--maxmemory-clients", "16mb"]);
     let mut good = server.connect();
-    // All that are as small as it have the same right.
+    // Otherwise it could be evicted like any client of its size.
     good.must("CLIENT NO-EVICT ON");
     let set = [b"SET".to_vec(), b"big".to_vec(), vec![b'b'; 900_000]];
     assert_eq!(good.call(&set), Value::ok());
@@ -101,8 +101,8 @@ fn many_that_never_read_cost_no_more_than_all_may() {
         // A client that is closed early cannot send.
         let _ = conn.send_raw(&wire);
     }
-    // An evicted client is counted before its thread frees what it takes. What the
-    // allocator keeps of freed memory for some seconds is not counted.
+    // An evicted client is counted before its thread frees its memory. Freed memory that
+    // the allocator keeps for some seconds is not counted.
     let (mut evicted, mut grown, mut peak) = (0, 0, 0);
     wait_within(DEADLINE, || {
         evicted = good.info_number("stats", "evicted_clients");
@@ -120,8 +120,8 @@ fn many_that_never_read_cost_no_more_than_all_may() {
     for _ in 0..20 {
         assert_eq!(spared.read().expect("a reply").bytes().len(), 900_000);
     }
-    // A single reply beyond the limit is not sent, once those that read nothing for ten
-    // seconds have made room and it is still too long; the others' go on.
+    // A single reply that exceeds the limit, even after clients that have read nothing for
+    // ten seconds were closed, is not sent; other clients are served.
     let mut wide = server.connect();
     wide.send(&["PING"]).expect("a request");
     let mut mget = vec!["big"; 30];
@@ -132,7 +132,8 @@ fn many_that_never_read_cost_no_more_than_all_may() {
     good.must("PING");
 }
 
-/// Requests were added up once a second: until then one client could fill the memory.
+/// The memory of requests was checked once a second, and one client could fill the memory
+/// within that.
 #[test]
 fn a_request_that_clients_have_no_memory_for_is_refused_before_it_is_there() {
     const LIMIT: usize = 16 << 20;
@@ -144,7 +145,7 @@ fn a_request_that_clients_have_no_memory_for_is_refused_before_it_is_there() {
     while sent < 1 << 30 && greedy.send_raw(&piece).is_ok() {
         sent += piece.len();
     }
-    // What the sockets hold, and what comes within some milliseconds.
+    // A margin for the socket buffers and some milliseconds of input.
     assert!(sent < 8 * LIMIT, "{} MiB", sent >> 20);
     let mut other = server.connect();
     let refused = other.info_number("stats", "client_query_buffer_limit_disconnections");
@@ -154,7 +155,7 @@ fn a_request_that_clients_have_no_memory_for_is_refused_before_it_is_there() {
         "{}",
         server.log()
     );
-    // One that is just as long and of many arguments.
+    // A request of the same size with many arguments.
     let mut many = server.connect();
     many.send_raw(b"*1000000\r\n$3\r\nDEL\r\n")
         .expect("a request");
@@ -171,7 +172,7 @@ fn a_request_that_clients_have_no_memory_for_is_refused_before_it_is_there() {
     other.must("PING");
 }
 
-/// As Redis says when it is over `maxmemory`; nobody is closed for it.
+/// The error is Redis' for exceeded `maxmemory`; no client is closed.
 #[test]
 fn a_transaction_that_clients_have_no_memory_for_is_refused() {
     let server = Server::start(&["--maxmemory-clients", "16mb"]);
@@ -201,13 +202,13 @@ fn a_transaction_that_clients_have_no_memory_for_is_refused() {
     }
     assert_eq!(conn.must("EXEC").items().len(), 4);
     assert_eq!(conn.must("DBSIZE"), Value::Int(4));
-    // It was taken; so are the next ones.
+    // The transaction succeeded, and so do later commands.
     assert_eq!(conn.call(&set(5)), Value::ok());
     assert_eq!(conn.info_number("stats", "evicted_clients"), 0);
 }
 
-/// A sparse bitmap takes some kilobytes and half a gigabyte to send: a request of
-/// a few hundred bytes made the server ask for all memory there was.
+/// A sparse bitmap takes some kilobytes on disk and tens of megabytes in a reply: a request of a
+/// few hundred bytes made the server allocate all memory.
 #[test]
 fn a_reply_of_long_values_is_bounded_as_any_other() {
     let server = Server::start(&["--maxmemory-clients", "64mb"]);

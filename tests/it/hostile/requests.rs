@@ -1,4 +1,4 @@
-//! Requests that are broken, torn, endless or random.
+//! Broken, torn, endless and random requests.
 
 use std::io::Write;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::support::conn::encode;
 use crate::support::{Server, Value, cli, oracle, seed, wait_for};
 
-/// Ends every exchange, so that both servers' answers have a known end.
+/// The last request of every exchange, so that the end of the replies is known.
 const SENTINEL: &[u8] = b"*2\r\n$4\r\nECHO\r\n$8\r\nsentinel\r\n";
 
-/// Sends the bytes, then an ECHO; all bytes that come back up to its reply or
-/// the end, and whether the server closed.
+/// Sends the bytes, then an ECHO. Returns all bytes up to its reply or the end of the
+/// connection, and whether the server closed it.
 fn exchange(server: &Server, bytes: &[u8]) -> (Vec<u8>, bool) {
     let mut conn = server.connect();
     // The server may close before it has read everything.
@@ -49,8 +49,8 @@ fn owned(inputs: &[&str]) -> Vec<Vec<u8>> {
     inputs.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
-/// Where long arguments are allowed, a length near the largest number is one that memory
-/// can never be lent for: the sum of what it needs overflowed, which ended the server.
+/// If long arguments are allowed, no memory can be lent for a length near the maximum integer.
+/// The sum of the needed memory overflowed, which ended the server.
 #[test]
 fn an_argument_of_any_length_may_be_announced() {
     let server = Server::start(&["--proto-max-bulk-len", &i64::MAX.to_string()]);
@@ -58,7 +58,7 @@ fn an_argument_of_any_length_may_be_announced() {
         let mut conn = server.connect();
         let head = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${length}\r\n");
         conn.send_raw(head.as_bytes()).unwrap();
-        // Memory is asked for when more comes; the server closes before it has read all.
+        // Memory is requested when more bytes arrive; the server closes before it has read all.
         conn.send_raw(&vec![b'x'; 2 << 20]).ok();
         let (_, closed) = conn.read_raw_until(Duration::from_secs(10), |_| false);
         assert!(closed, "{length}");
@@ -168,8 +168,8 @@ fn endless_lines_are_refused_as_the_oracle_does() {
         format!("*{digits}"),
         format!("*1\r\n${digits}"),
     ];
-    // What arrives after the error was noticed makes the kernel reset the
-    // connection, so only the error's text is compared, where it got through.
+    // Bytes that arrive after the error make the kernel reset the connection, so only the
+    // text of the error is compared.
     let (ours, theirs) = (Server::start(&[]), oracle(&[]));
     for input in &inputs {
         let answer = |server: &Server| {
@@ -184,7 +184,7 @@ fn endless_lines_are_refused_as_the_oracle_does() {
     }
 }
 
-/// Where an argument stands takes more memory than an empty one is long.
+/// The descriptor of an argument takes more memory than an empty argument.
 #[test]
 fn arguments_without_bytes_count_too() {
     let server = Server::start(&["--client-query-buffer-limit", "1mb"]);
@@ -196,7 +196,7 @@ fn arguments_without_bytes_count_too() {
     let stats = conn.must("INFO stats").text();
     let line = "client_query_buffer_limit_disconnections:1\r\n";
     assert!(stats.contains(line), "{stats}");
-    // So many are no harm, and are seen.
+    // Fewer arguments are accepted, and CLIENT LIST shows their memory.
     let mut good = server.connect();
     good.send_raw(b"*20001\r\n$3\r\nDEL\r\n").unwrap();
     good.send_raw(&b"$0\r\n\r\n".repeat(19_999)).unwrap();
@@ -212,7 +212,7 @@ fn arguments_without_bytes_count_too() {
     assert_eq!(good.read().unwrap(), Value::Int(0));
 }
 
-/// The last piece of a request counts like those before it, which alone are short enough.
+/// The last part of a request counts as well: the parts before it are within the limit.
 #[test]
 fn a_request_beyond_the_limit_is_refused_when_it_is_whole() {
     const LIMIT: usize = 1 << 20;
@@ -260,7 +260,7 @@ fn before_a_password_little_is_accepted() {
     let (ours, theirs) = (Server::start(&flags), oracle(&flags));
     let mut wrong = Vec::new();
     for input in &inputs {
-        // QUIT is open to everybody and ends the exchange.
+        // QUIT needs no authentication and ends the exchange.
         let answer = |server: &Server| {
             let mut conn = server.connect();
             conn.send_raw(input)
@@ -376,7 +376,7 @@ fn a_big_value_goes_in_and_out() {
 }
 
 #[test]
-fn random_bytes_harm_nobody() {
+fn random_bytes_harm_no_other_client() {
     let server = Server::start(&[]);
     let mut rng = fastrand::Rng::with_seed(seed("KEDIS_HOSTILE_SEED"));
     let mut good = server.connect();
@@ -388,7 +388,7 @@ fn random_bytes_harm_nobody() {
         let mut conn = server.connect();
         let mut bytes: Vec<u8> = (0..rng.usize(1..400)).map(|_| rng.u8(..)).collect();
         if round % 3 != 0 {
-            // A sound request with a few bytes broken.
+            // A valid request with a few changed bytes.
             let name = names[rng.usize(..names.len())];
             bytes.clear();
             for _ in 0..rng.usize(1..5) {

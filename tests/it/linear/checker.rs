@@ -1,12 +1,11 @@
 //! The checker: a search for an order of operations that explains all replies.
 //!
-//! After Wing and Gong ("Testing and Verifying Concurrent Objects", 1993) with
-//! Lowe's memory of the configurations that were seen ("Testing for
-//! linearizability", 2017): a configuration is which operations have happened,
-//! and the state after them; from each, any operation may happen next that
-//! began before the first of those still missing ended. All configurations are
-//! looked at, since all possible last states are wanted. Operations without a
-//! reply may happen or not.
+//! The algorithm is Wing and Gong's ("Testing and Verifying Concurrent Objects", 1993) with
+//! Lowe's cache of visited configurations ("Testing for linearizability", 2017). A
+//! configuration is the set of operations that have happened and the state after them. The
+//! next operation may be any that began before the earliest end of those that have not
+//! happened. All configurations are visited, because all possible final states are wanted.
+//! Operations without a reply may happen or not.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -29,13 +28,13 @@ pub enum Call {
     Delete(usize),
 }
 
-/// Calls that happen as one.
+/// Calls that happen atomically.
 #[derive(Debug, Clone)]
 pub struct Operation {
     pub calls: Vec<Call>,
-    /// What came back; `None`: the connection broke.
+    /// The replies; `None`: the connection broke.
     pub replies: Option<Vec<Option<i64>>>,
-    /// When it was sent and answered, in nanoseconds.
+    /// When it was sent, in nanoseconds; `ended`: when its reply arrived.
     pub began: u128,
     pub ended: u128,
 }
@@ -56,7 +55,7 @@ fn apply(state: &mut State, call: &Call) -> Option<i64> {
     }
 }
 
-/// The state after an operation, if that could reply so.
+/// The state after an operation; `None` if its replies are impossible in `state`.
 fn after(mut state: State, operation: &Operation) -> Option<State> {
     for (i, call) in operation.calls.iter().enumerate() {
         let reply = apply(&mut state, call);
@@ -68,22 +67,22 @@ fn after(mut state: State, operation: &Operation) -> Option<State> {
     Some(state)
 }
 
-/// Which operations have happened, and what came of them.
+/// The operations that have happened, and the state after them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Configuration {
-    /// All answered ones before this one have; it has not.
+    /// The index of the first operation with a reply that has not happened.
     first: usize,
-    /// Those behind it that have, in order.
+    /// Later ones that have happened, in order.
     beyond: Vec<usize>,
-    /// Which of the others have, a bit each.
+    /// A bit for each operation without a reply that has happened.
     lost: u64,
     state: State,
 }
 
-/// The states that a history can end in which began in one of `starts`.
+/// The possible final states of a history that begins in one of `starts`.
 ///
 /// # Errors
-/// There is none: how far one can get, and what nobody can explain there.
+/// No order explains the replies: a description of the longest explained prefix.
 pub fn outcomes(
     starts: &HashSet<State>,
     history: Vec<Operation>,
@@ -114,7 +113,7 @@ pub fn outcomes(
         let mut deadline = u128::MAX;
         for i in ahead.clone() {
             if answered[i].began > deadline {
-                // Those behind it end later still.
+                // Later operations end later still.
                 break;
             }
             deadline = deadline.min(answered[i].ended);
@@ -177,7 +176,7 @@ fn describe(answered: &[Operation], lost: &[Operation], furthest: &Configuration
 mod tests {
     use super::*;
 
-    /// An operation that began and ended then, and replied that.
+    /// An operation with these times, calls and replies.
     fn op(began: u128, ended: u128, calls: &[Call], replies: Option<&[Option<i64>]>) -> Operation {
         Operation {
             calls: calls.to_vec(),
@@ -199,7 +198,7 @@ mod tests {
         let before = op(1, 4, &[Get(0)], Some(&[None]));
         let later = op(5, 9, &[Get(0)], Some(&[Some(1)]));
         assert!(ends(vec![set.clone(), before.clone(), later.clone()]).is_some());
-        // Once it was seen, it has happened.
+        // After a read has seen the value, the SET has happened.
         let back = op(10, 12, &[Get(0)], Some(&[None]));
         assert!(ends(vec![set, later, back]).is_none());
     }

@@ -1,7 +1,7 @@
-//! The events of every command on a key that is not there, that holds a value of each
-//! type, and where nothing changes: compared with the oracle's.
+//! The events of every command on a missing key, on a value of each type, and without a
+//! change, compared with the oracle's.
 //!
-//! Each line is run with each of the keys on the same data set.
+//! Each line runs with each of the keys on the same data set.
 
 use super::{events, listener};
 use crate::support::{Conn, Server, Value, args, oracle};
@@ -347,10 +347,10 @@ EVAL return(1) 1 {k}
 WATCH {k}
 "#;
 
-/// A key that is not there, and one of each type; two strings, and one with a time.
+/// A missing key, and one of each type; also a number and a key with an expiry.
 const KEYS: [&str; 9] = ["none", "s", "n", "exp", "l", "h", "t", "z", "st"];
 
-/// What the keys hold.
+/// The commands that create the data set.
 const DATA: [&str; 15] = [
     "DEL none s n exp l h t z st d w_a",
     "SET s string",
@@ -369,7 +369,7 @@ const DATA: [&str; 15] = [
     "SET exp x EX 1000",
 ];
 
-/// What the oracle of 7.0 does not tell of: a consumer that XCLAIM makes (7.2).
+/// An event that the oracle (7.0) does not have for a consumer that XCLAIM creates (7.2).
 const NEWER: &str = "xgroup-createconsumer";
 
 fn words(line: &str) -> Vec<Vec<u8>> {
@@ -393,7 +393,7 @@ fn on_no_key_other_types_and_without_change() {
         said[2].items().contains(&Value::simple("readonly"))
     });
     let mut is_set_up = false;
-    let (mut lines, mut told) = (0, 0);
+    let (mut lines, mut total) = (0, 0);
     for line in COMMANDS.lines().filter(|line| !line.is_empty()) {
         let keys = if line.contains("{k}") {
             &KEYS[..]
@@ -408,30 +408,31 @@ fn on_no_key_other_types_and_without_change() {
                     events(listener, client);
                 }
                 client.call(&words(&line));
-                let mut heard = events(listener, client);
+                let mut seen = events(listener, client);
                 if line.starts_with("XCLAIM") || line.starts_with("XAUTOCLAIM") {
-                    heard.retain(|(channel, _)| !channel.ends_with(NEWER));
+                    seen.retain(|(channel, _)| !channel.ends_with(NEWER));
                 }
                 if line.starts_with("SORT") {
-                    // In the order of the members of a set, which is each server's own.
-                    heard.sort();
+                    // The order of events follows the order of the set, which differs between
+                    // servers.
+                    seen.sort();
                 }
                 client.must("UNWATCH");
-                heard
+                seen
             });
             let name = line.split(' ').next().unwrap_or_default();
             is_set_up = reads.contains(&name.to_ascii_lowercase());
-            (lines, told) = (lines + 1, told + ours.len());
+            (lines, total) = (lines + 1, total + ours.len());
             if ours != theirs {
                 differences.push(format!("{line}\n  ours   {ours:?}\n  theirs {theirs:?}"));
             }
         }
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
-    assert!(lines > 2500 && told > 800, "{lines} lines, {told} events");
+    assert!(lines > 2500 && total > 800, "{lines} lines, {total} events");
 }
 
-/// Names of the commands of which COMMAND says this.
+/// The names of the commands whose COMMAND reply fits.
 fn commands(client: &mut Conn, is_said: impl Fn(&[Value]) -> bool) -> BTreeSet<String> {
     let all = client.must("COMMAND");
     let all = all.items().iter().map(Value::items);
@@ -439,8 +440,8 @@ fn commands(client: &mut Conn, is_said: impl Fn(&[Value]) -> bool) -> BTreeSet<S
     such.map(|said| said[0].text()).collect()
 }
 
-/// Commands whose keys are channels, which run scripts, or which are for developers and
-/// other servers.
+/// Commands whose keys are channels, that run scripts, or that are for developers and other
+/// servers.
 const NO_KEYS: [&str; 10] = [
     "pfdebug",
     "spublish",

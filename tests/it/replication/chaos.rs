@@ -1,15 +1,15 @@
-//! Three servers and three bad networks: whatever can happen to a master and its
-//! replicas happens at random, while writers go on.
+//! Three servers and three bad networks: random failures of a master and its replicas under
+//! load.
 //!
-//! - processes die (kill -9) and come back, or stand still for a while
-//! - links are cut, torn, delayed, and fall silent, in full and partial syncs
-//! - replicas are promoted: by FAILOVER, after the master's death, and behind its
-//!   back, so that both take writes for a while
-//! - replicas follow replicas, flap between masters, fall behind the trim
+//! - processes die (kill -9) and restart, or are stopped for a while
+//! - connections are cut, torn, delayed and silent, in full and partial syncs
+//! - replicas are promoted: by FAILOVER, after the master's death, and without the master's
+//!   knowledge, so that both accept writes for a while
+//! - replicas follow replicas, switch between masters, fall behind the trim
 //!
-//! Every few seconds each of them checks its rows and its copies of them in memory.
-//! After each round of this the servers are left alone and must become equal.
-//! What a writer was told is on all three (`WAIT 2`) must never be lost.
+//! Every few seconds each server runs DEBUG KEDIS-CHECK. After each round the failures pause,
+//! and the servers must become equal. Writes that `WAIT 2` has confirmed on all three must
+//! never be lost.
 //!
 //! Environment: `KEDIS_CHAOS_SECONDS` (40, in continuous integration, where `CI` is
 //! set, 120; an hour: 3600), `KEDIS_CHAOS_SEED`.
@@ -27,14 +27,14 @@ use crate::support::{Conn, Pace, Proxy, Server, Value, env_number, seed, wait_fo
 
 /// Steps between two comparisons.
 const STEPS: u32 = 12;
-/// The DB of what a writer was told is everywhere; nothing else is in it.
+/// The DB for confirmed writes only.
 const CONFIRMED_DB: u32 = 15;
-/// DBs that are ever written to: four by the load, the large one, that one.
+/// The number of DBs that are written to: four by the load, the large one, the confirmed one.
 const DBS: usize = 6;
 
 struct Node {
     server: Server,
-    /// The way to it that its replicas take.
+    /// The proxy through which its replicas connect.
     proxy: Proxy,
 }
 
@@ -45,11 +45,11 @@ struct Cluster {
     confirmed: Confirmed,
     _checks: Checks,
     rng: fastrand::Rng,
-    /// What was done how often.
+    /// Counts of the steps that were taken.
     done: BTreeMap<&'static str, u32>,
 }
 
-/// A writer of numbers that notes which of them are on all servers.
+/// A writer of numbers that records which of them are confirmed on all servers.
 struct Confirmed {
     stop: Arc<AtomicBool>,
     target: Arc<Mutex<String>>,
@@ -98,7 +98,7 @@ impl Confirmed {
         self.numbers.lock().unwrap().len()
     }
 
-    /// All that were confirmed are there.
+    /// Checks that all confirmed numbers are there.
     fn check(&self, server: &Server) {
         let numbers = self.numbers.lock().unwrap().clone();
         let mut conn = server.connect();
@@ -133,7 +133,7 @@ impl Cluster {
                 Node { server, proxy }
             })
             .collect();
-        // A full sync shall take a moment.
+        // Enough data for a full sync to take some time.
         let mut conn = nodes[0].server.connect();
         conn.must("SELECT 8");
         conn.must("DEBUG POPULATE 30000 key 200");
@@ -162,10 +162,10 @@ impl Cluster {
         std::thread::sleep(Duration::from_millis(self.rng.u64(..most_ms)));
     }
 
-    /// Makes `who` follow `whom`, now and at its next starts, or nobody.
-    fn point(&mut self, who: usize, whom: Option<usize>) {
-        let port = whom.map(|whom| self.nodes[whom].proxy.port());
-        let server = &mut self.nodes[who].server;
+    /// Makes a node follow another one, or none, now and at its next starts.
+    fn point(&mut self, node: usize, target: Option<usize>) {
+        let port = target.map(|target| self.nodes[target].proxy.port());
+        let server = &mut self.nodes[node].server;
         if let Some(at) = server.flags.iter().position(|f| f == "--replicaof") {
             server.flags.drain(at..at + 3);
         }
@@ -189,8 +189,8 @@ impl Cluster {
         }
     }
 
-    /// `heir` is the master from now on, and writers know it.
-    fn enthrone(&mut self, heir: usize) {
+    /// Makes `heir` the master for the test and its writers.
+    fn set_master(&mut self, heir: usize) {
         self.master = heir;
         self.load.aim(&self.nodes[heir].server);
         let address = self.nodes[heir].server.address();
@@ -201,13 +201,13 @@ impl Cluster {
         &self.nodes[self.master].server
     }
 
-    fn kill(&mut self, who: usize) {
-        self.nodes[who].server.kill9();
+    fn kill(&mut self, node: usize) {
+        self.nodes[node].server.kill9();
         self.pause(300);
-        self.nodes[who].server.spawn();
+        self.nodes[node].server.spawn();
     }
 
-    /// Does something; says what.
+    /// Takes a random step; returns its description.
     fn step(&mut self) -> &'static str {
         let replica = self.any_replica();
         let network = self.rng.usize(..3);
@@ -237,10 +237,10 @@ impl Cluster {
                 "a network fell silent"
             }
             15..17 => {
-                let who = self.rng.usize(..3);
-                self.nodes[who].server.signal("STOP");
+                let node = self.rng.usize(..3);
+                self.nodes[node].server.signal("STOP");
                 self.pause(1500);
-                self.nodes[who].server.signal("CONT");
+                self.nodes[node].server.signal("CONT");
                 "a process stood still"
             }
             17..19 => self.hand_over(replica),
@@ -270,9 +270,9 @@ impl Cluster {
         }
     }
 
-    /// FAILOVER: the replica takes over, or not, within its time.
+    /// FAILOVER: the replica takes over within the timeout, or not.
     fn hand_over(&mut self, replica: usize) -> &'static str {
-        // Through no proxy: the master knows replicas by the ports they listen on.
+        // Without the proxy, because the master knows replicas by their listening ports.
         let port = self.nodes[self.master].server.port();
         let server = &self.nodes[replica].server;
         eventually(server, &format!("REPLICAOF 127.0.0.1 {port}"));
@@ -289,7 +289,7 @@ impl Cluster {
         if done {
             let old = self.master;
             self.point(replica, None);
-            self.enthrone(replica);
+            self.set_master(replica);
             self.point(old, Some(replica));
         } else {
             self.point(replica, Some(self.master));
@@ -301,31 +301,31 @@ impl Cluster {
         }
     }
 
-    /// The master dies, a replica takes its place; it comes back as a replica.
+    /// The master is killed and replaced by a replica; it comes back as a replica.
     fn replace_a_dead_master(&mut self, heir: usize) -> &'static str {
         let old = self.master;
         self.nodes[old].server.kill9();
         self.point(heir, None);
-        self.enthrone(heir);
+        self.set_master(heir);
         self.follow_the_master();
         self.pause(500);
         self.nodes[old].server.spawn();
         "a dead master was replaced"
     }
 
-    /// A replica is promoted behind the master's back: both take writes.
+    /// A replica is promoted without the master's knowledge: both accept writes.
     fn part_histories(&mut self, heir: usize) -> &'static str {
         self.point(heir, None);
         eventually(&self.nodes[heir].server, "SET parted x");
-        // Writers have not heard of it yet.
+        // Writers still use the old master.
         self.pause(500);
-        self.enthrone(heir);
+        self.set_master(heir);
         self.pause(500);
         self.follow_the_master();
         "histories parted"
     }
 
-    /// A replica is a master for a moment, again and again, and writes.
+    /// A replica repeatedly becomes a master for a short time, and takes a write.
     fn flap(&mut self, replica: usize) -> &'static str {
         for _ in 0..4 {
             self.point(replica, None);
@@ -338,7 +338,7 @@ impl Cluster {
         "a replica flapped"
     }
 
-    /// Leaves all alone and compares them.
+    /// Stops all failures and writers, and compares the servers.
     fn settle(&mut self) {
         for node in &self.nodes {
             node.proxy.set_lossy(false);
@@ -359,7 +359,7 @@ impl Cluster {
             let families = families(&node.server);
             assert!(families <= DBS, "{families} column families, some orphaned");
         }
-        self.enthrone(self.master);
+        self.set_master(self.master);
     }
 }
 

@@ -1,17 +1,17 @@
-//! Either side dies at a step of a full sync, or of what comes after it: the
-//! replica has the old data or the new, and begins again by itself.
+//! Either side is killed at a step of a full sync or of the stream after it: the replica has
+//! the old data or the new, and starts again by itself.
 
 use super::load::Load;
 use super::redis_master::{assert_equal, redis};
 use super::{assert_same, families, flags, follow, follow_from_start, is_caught_up};
 use crate::support::{Server, Value, seed, wait_for};
 
-/// Steps of the replica, and whether the old data are still there after one.
+/// Steps of the replica, and whether it has the old data after a kill there.
 const OF_THE_REPLICA: &[(&str, Option<bool>)] = &[
     ("staging:1", Some(true)),
     ("staging:5", Some(true)),
     ("staged:1", Some(true)),
-    // Written, and on the disk or not.
+    // Written, but not necessarily durable.
     ("install-written:1", None),
     ("installed:1", Some(false)),
     ("before-commit:60", Some(false)),
@@ -32,7 +32,7 @@ const OF_THE_MASTER: &[&str] = &[
 ];
 
 fn fill(master: &Server) {
-    // Where the load flushes nothing.
+    // In DBs that the load does not clear.
     let mut conn = master.connect();
     for (db, keys) in [(8, 20_000), (9, 500)] {
         conn.must(&format!("SELECT {db}"));
@@ -40,10 +40,10 @@ fn fill(master: &Server) {
     }
 }
 
-/// Whether a replica has its old data; else it has all of the new.
+/// Whether a replica has its old data; otherwise it must have all of the new data.
 fn has_old_data(replica: &Server) -> bool {
     let mut conn = replica.connect();
-    // At one moment: the new ones may be about to come.
+    // In one transaction, because the new data may be installed at any time.
     for line in ["MULTI", "GET old", "SELECT 8", "DBSIZE"] {
         conn.must(line);
     }
@@ -60,7 +60,7 @@ fn has_old_data(replica: &Server) -> bool {
 fn check(master: &Server, replica: &mut Server) {
     assert_same(master, replica);
     assert_eq!(replica.connect().cmd("EXISTS old"), Value::Int(0));
-    // Families that nobody has are gone at the latest after a start.
+    // Orphan column families are removed at the next start at the latest.
     replica.terminate();
     replica.spawn();
     wait_for("the link is back", || is_caught_up(master, replica));
@@ -82,7 +82,7 @@ fn the_replica_dies_at_every_step() {
         replica.connect().must("SET old data");
         follow(&replica, &master);
         assert!(!replica.wait_exit().success());
-        // By itself, before it meets its master again.
+        // Without the master first.
         replica.spawn();
         let old = has_old_data(&replica);
         assert!(old_is_there.is_none_or(|there| old == there), "at {point}");
@@ -127,14 +127,14 @@ fn the_replica_of_a_redis_dies_at_every_step() {
         let master = redis(&["--repl-backlog-size", "256mb"]);
         let mut conn = master.connect();
         conn.must("SELECT 8");
-        // Several slices of a load.
+        // Enough for several commits of the load.
         conn.must("DEBUG POPULATE 20000 key 2500");
         let load = Load::start_on_redis(&master, 2, seed);
         let mut replica = Server::start_failing(&flags(&[]), point);
         replica.connect().must("SET old data");
         follow(&replica, &master);
         assert!(!replica.wait_exit().success());
-        // By itself, before it meets its master again.
+        // Without the master first.
         replica.spawn();
         let old = has_old_data(&replica);
         assert!(old_is_there.is_none_or(|there| old == there), "at {point}");

@@ -1,5 +1,4 @@
-//! Writers that keep a master busy: all types, several DBs, keys that expire,
-//! commands that concern whole DBs.
+//! Writers for a master: all types, several DBs, keys that expire, commands on whole DBs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,14 +16,14 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts writers on a master. Errors are theirs to ignore: the master may be
-    /// killed at any moment, or be none any more.
+    /// Starts writers on a master. They ignore errors, because the master may be killed or
+    /// demoted at any time.
     pub fn start(master: &Server, writers: u64, seed: u64) -> Load {
         Load::start_without(|_| false, master, writers, seed)
     }
 
-    /// The same on a Redis: without what it does not tell its replicas of. It gives a
-    /// consumer what that had been given before, counts that, and says nothing.
+    /// The same on a Redis, without a command that it does not replicate: XREADGROUP of pending
+    /// entries, which counts deliveries.
     pub fn start_on_redis(master: &Server, writers: u64, seed: u64) -> Load {
         let untold = |line: &str| line.starts_with("XREADGROUP") && line.ends_with(" 0");
         Load::start_without(untold, master, writers, seed)
@@ -60,17 +59,17 @@ impl Load {
         }
     }
 
-    /// Commands acknowledged so far.
+    /// The number of acknowledged commands.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// From now on they write to another master.
+    /// Points the writers at another master.
     pub fn aim(&self, master: &Server) {
         *self.target.lock().unwrap() = master.address();
     }
 
-    /// They do nothing until they are aimed again.
+    /// Stops writing until the next [`Load::aim`].
     pub fn pause(&self) {
         self.target.lock().unwrap().clear();
     }
@@ -85,7 +84,7 @@ impl Load {
     }
 }
 
-/// Replies that a master gives to whoever is to write to another one.
+/// Errors of a server that is no longer the master.
 const ELSEWHERE: [&[u8]; 2] = [b"READONLY", b"UNBLOCKED"];
 
 fn work(
@@ -95,7 +94,7 @@ fn work(
     done: impl Fn() -> bool,
     written: &AtomicU64,
 ) {
-    // Under a failover, commands wait for as long as it takes.
+    // During a failover, commands block without a limit.
     conn.set_timeout(Duration::from_secs(2));
     while !done() {
         let depth = rng.usize(1..24);
@@ -116,10 +115,10 @@ fn work(
     }
 }
 
-/// Several writes, of which one is random.
+/// Several writes, one of them with a random result.
 const SCRIPT: &str = "redis.call('INCR',KEYS[1]);redis.call('RPUSH',KEYS[2],ARGV[1]);return{redis.call('SPOP','m'..ARGV[1])}";
 
-/// One random command. Keys are few, so that commands meet each other's.
+/// One random command. Keys are few, so that commands conflict.
 pub fn command(rng: &mut fastrand::Rng) -> String {
     let n = rng.u32(..60);
     let m = rng.u32(..400);
@@ -165,7 +164,7 @@ pub fn command(rng: &mut fastrand::Rng) -> String {
     }
 }
 
-/// One random command on one of few streams.
+/// One random command on one of a few streams.
 pub fn stream_command(rng: &mut fastrand::Rng) -> String {
     let n = rng.u32(..6);
     let (group, consumer) = (rng.u32(..2), rng.u32(..3));

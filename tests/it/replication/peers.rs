@@ -1,5 +1,5 @@
-//! Peers that ask to be fed and then behave as no server does: they read slowly or
-//! not at all, say nothing, or are many.
+//! Replicas that behave as no server does: they read slowly or not at all, send nothing, or are
+//! many.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::{assert_same, figure, follow, info, is_caught_up, server, syncs};
 use crate::support::{Conn, DEADLINE, Pace, Server, Value, wait_for, wait_within};
 
-/// More than the sockets between two processes hold.
+/// More data than socket buffers hold.
 const KEYS: i64 = 60_000;
 
 fn filled(more: &[&str]) -> Server {
@@ -19,7 +19,7 @@ fn filled(more: &[&str]) -> Server {
     master
 }
 
-/// Asks for the data set in Kedis' own dialect and reads nothing.
+/// Requests the data set in Kedis' own dialect and reads nothing.
 fn ask(master: &Server) -> TcpStream {
     let mut socket = TcpStream::connect(master.address()).unwrap();
     let lines = b"REPLCONF capa kedis1\r\nPSYNC ? -1\r\n";
@@ -32,9 +32,9 @@ fn states(master: &Server, state: &str) -> usize {
     text.matches(&format!("state={state}")).count()
 }
 
-/// A Redis that gets a file says nothing until it has all of it.
+/// A Redis that receives a file sends nothing until it has all of it.
 #[test]
-fn who_takes_the_data_set_slowly_need_not_say_anything() {
+fn a_replica_that_reads_the_data_set_slowly_need_not_send_anything() {
     let master = filled(&["--repl-timeout", "1"]);
     let mut socket = ask(&master);
     let started = Instant::now();
@@ -47,7 +47,7 @@ fn who_takes_the_data_set_slowly_need_not_say_anything() {
         let keep = tail.len().saturating_sub(end.len());
         tail.drain(..keep);
         tail.extend_from_slice(&piece[..read]);
-        // What the sockets hold at the end is read before somebody wants an answer.
+        // The rest is read fast, before the master expects an acknowledgement.
         if started.elapsed() < Duration::from_secs(3) {
             slowly.wait();
         }
@@ -55,7 +55,8 @@ fn who_takes_the_data_set_slowly_need_not_say_anything() {
     assert!(started.elapsed() > Duration::from_secs(2), "not slow");
 }
 
-/// What it says does not help it: as long as it holds a snapshot, files stay.
+/// A peer that does not read is disconnected even if it sends acknowledgements, because its
+/// snapshot keeps files.
 #[test]
 fn who_does_not_take_the_data_set_is_let_go() {
     let master = filled(&["--repl-timeout", "1"]);
@@ -66,14 +67,14 @@ fn who_does_not_take_the_data_set_is_let_go() {
         figure(&master, "replication", "connected_slaves") == 2
     });
     let gone = wait_within(Duration::from_secs(20), || {
-        // It may be closed already.
+        // The connection may be closed already.
         let _ = talking.write_all(b"REPLCONF ACK 0\r\n");
         states(&master, "send_bulk") == 0
     });
     assert!(gone, "{}", master.connect().must("INFO replication").text());
 }
 
-/// Many that want the data set at once get it one after the other.
+/// Many replicas that request the data set at once get it in turn.
 #[test]
 fn a_crowd_of_replicas_is_served_in_turn() {
     const AT_ONCE: usize = 16;
@@ -86,18 +87,18 @@ fn a_crowd_of_replicas_is_served_in_turn() {
     assert_eq!(states(&master, "wait_bgsave"), 2 * AT_ONCE);
     let replica = server(&[]);
     follow(&replica, &master);
-    // A replica that waits is not taken for dead, nor does it take the master for dead. The
-    // last in the line hears once a second that the master lives.
+    // Neither the waiting replica nor the master times out: the last one in the queue gets a
+    // newline once a second.
     replica.connect().must("CONFIG SET repl-timeout 2");
     wait_for("the replica", || {
         figure(&master, "replication", "connected_slaves") as usize == crowd.len() + 1
     });
     let mut last = ask(&master);
     last.set_read_timeout(Some(DEADLINE)).unwrap();
-    let heard = "+OK\r\n\n\n\n\n";
-    let mut signs = vec![0; heard.len()];
-    last.read_exact(&mut signs).unwrap();
-    assert_eq!(String::from_utf8_lossy(&signs), heard);
+    let expected = "+OK\r\n\n\n\n\n";
+    let mut got = vec![0; expected.len()];
+    last.read_exact(&mut got).unwrap();
+    assert_eq!(String::from_utf8_lossy(&got), expected);
     let waits = replica.connect().must("ROLE").items()[3].text();
     assert_eq!(waits, "handshake");
     assert_eq!(syncs(&master).0 as usize, crowd.len() + 2);
@@ -107,9 +108,9 @@ fn a_crowd_of_replicas_is_served_in_turn() {
     assert_eq!(syncs(&master).0 as usize, 3 * AT_ONCE + 2);
 }
 
-/// It used to stay on the lists of those who are sent messages, for ever.
+/// It used to stay subscribed permanently.
 #[test]
-fn a_client_that_becomes_a_replica_hears_no_messages_any_more() {
+fn a_client_that_becomes_a_replica_gets_no_messages_any_more() {
     let master = server(&[]);
     let mut conn = master.connect();
     conn.must("HELLO 3");
@@ -131,9 +132,9 @@ fn a_client_that_becomes_a_replica_hears_no_messages_any_more() {
     assert_eq!(info(&master, "clients", "tracking_clients"), "0");
 }
 
-/// A replica that lags is told by how much: the rows alone do not say.
+/// A replica that lags gets the end of the binlog, from which it computes its lag.
 #[test]
-fn who_lags_is_told_how_far_the_binlog_goes() {
+fn a_replica_that_lags_gets_the_end_of_the_binlog() {
     let master = server(&[]);
     let replica = server(&[]);
     follow(&replica, &master);
@@ -150,7 +151,7 @@ fn who_lags_is_told_how_far_the_binlog_goes() {
     for _ in 0..40 {
         writer.call(&["SET", "big", &value]);
     }
-    // It hears of that once a second, as long as it lags.
+    // REPL_PING comes once a second while the replica lags.
     let silent_s = || {
         let text = master.connect().must("INFO replication").text();
         let lags = text.split(",lag=").skip(1);
@@ -160,7 +161,7 @@ fn who_lags_is_told_how_far_the_binlog_goes() {
     let before = silent_s();
     wait_for("two seconds of lag", || silent_s() >= before + 2);
     let mut applied = 0;
-    let told = wait_within(Duration::from_secs(20), || {
+    let got_end = wait_within(Duration::from_secs(20), || {
         let frame = lagging.read().unwrap();
         let position = || frame.items()[1].text().parse::<i64>().unwrap();
         match frame.items()[0].text().as_str() {
@@ -170,13 +171,13 @@ fn who_lags_is_told_how_far_the_binlog_goes() {
         }
         false
     });
-    assert!(told, "only rows up to {applied}");
+    assert!(got_end, "only rows up to {applied}");
     assert_same(&master, &replica);
 }
 
-/// REPLCONF and FAILOVER say what Redis says.
+/// The errors of REPLCONF and FAILOVER are Redis'.
 #[test]
-fn mistakes_are_told_as_redis_tells_them() {
+fn errors_are_those_of_redis() {
     let server = server(&[]);
     let mut conn = server.connect();
     let long = format!("REPLCONF ip-address {}", "x".repeat(300));
@@ -197,7 +198,7 @@ fn mistakes_are_told_as_redis_tells_them() {
             "REPLCONF rdb-filter-only 'functions",
             "ERR Missing rdb-filter-only values",
         ),
-        // What the filter is stays, as in Redis; without `capa eof` it can't be met.
+        // As in Redis the filter stays set; without `capa eof` SYNC is refused.
         ("SYNC", "ERR Filtered replica requires EOF capability"),
         (
             "FAILOVER FORCE",
@@ -239,7 +240,7 @@ fn a_script_that_runs_ends_as_it_began() {
         let begun = || server.log().matches("the script has begun").count();
         let before = begun();
         conn.send(&["EVAL", script, "0"]).unwrap();
-        // On the IO thread, and anew on a worker.
+        // Once on the IO thread, and again on a worker.
         wait_for("a worker to run it", || begun() >= before + 2);
         conn
     };
@@ -258,7 +259,7 @@ fn a_script_that_runs_ends_as_it_began() {
     let both = [Value::bulk("1"), Value::bulk("1")];
     assert_eq!(replica.connect().must("MGET begun done").items(), both);
     assert_same(&replica, &master);
-    // It is told to follow while a script of its own runs.
+    // REPLICAOF while a script of this server runs.
     let running = begin(&replica);
     follow(&replica, &master);
     whole(running);

@@ -1,10 +1,10 @@
-//! Replicas of redis-server: what comes over, what outlives a broken link and a dead
-//! process, what follows them, what becomes of them without their master.
+//! Replicas of redis-server: the data and the stream, broken connections and killed processes,
+//! replicas of the replica, promotion.
 //!
 //! At the end of a test both are equal key by key.
 //!
-//! - here: masters that are a redis-server
-//! - `scripted`: masters that the test plays
+//! - this file: masters that are a redis-server
+//! - `scripted`: masters that the test simulates
 
 pub mod scripted;
 
@@ -18,7 +18,7 @@ use crate::support::{Proxy, Server, Value, oracle, seed, wait_for, wait_within};
 /// DBs that the tests write to.
 const DBS: i64 = 6;
 
-/// A Redis that pings often and sends its data set at once.
+/// A Redis that pings often and starts a full sync without delay.
 pub fn redis(more: &[&str]) -> Server {
     let mut flags = vec![
         "--enable-debug-command",
@@ -36,16 +36,16 @@ fn offset(server: &Server, name: &str) -> i64 {
     figure(server, "replication", name)
 }
 
-/// Whether a replica has all that its Redis master has sent.
+/// Whether a replica has everything that its Redis master has sent.
 fn has_everything(master: &Server, replica: &Server) -> bool {
     info(replica, "replication", "master_link_status") == "up"
         && offset(master, "master_repl_offset") == offset(replica, "slave_repl_offset")
 }
 
-/// A Kedis and a Redis hold the same.
+/// Checks that a Kedis and a Redis have the same data.
 fn assert_no_difference(kedis: &Server, redis: &Server) {
     let mut found = None;
-    // Keys may expire between one look and the other.
+    // Keys may expire between the two reads.
     let same = wait_within(Duration::from_secs(10), || {
         found = compare_state(&mut kedis.connect(), &mut redis.connect(), DBS, 0);
         found.is_none()
@@ -54,7 +54,7 @@ fn assert_no_difference(kedis: &Server, redis: &Server) {
     assert!(same, "they differ:\n{difference}");
 }
 
-/// Waits until a replica has all that its Redis master has; then both are equal.
+/// Waits until a replica has everything of its Redis master; checks that both are equal.
 pub fn assert_equal(master: &Server, replica: &Server) {
     wait_for("the replica has everything", || {
         has_everything(master, replica)
@@ -66,7 +66,7 @@ pub fn assert_equal(master: &Server, replica: &Server) {
     assert!(report.starts_with("keys: "), "{report}");
 }
 
-/// All types in all the forms that Redis has for them, in several DBs.
+/// Writes all types in all encodings of Redis, in several DBs.
 fn fill(master: &Server) {
     let mut conn = master.connect();
     let long = "x".repeat(200);
@@ -114,7 +114,7 @@ fn all_types_arrive_with_and_without_a_file_at_the_master() {
         follow(&replica, &master);
         assert_equal(&master, &replica);
         assert_eq!(replica.connect().must("FCALL f 0"), Value::bulk("f"));
-        // And all that changes from then on.
+        // Later changes arrive too.
         let mut conn = master.connect();
         for line in [
             "SELECT 3",
@@ -149,7 +149,7 @@ fn all_types_arrive_with_and_without_a_file_at_the_master() {
     }
 }
 
-/// The old data are served until the new ones are whole, and INFO says how far it is.
+/// The old data is served until the new data is complete, and INFO shows the progress.
 #[test]
 fn a_full_sync_that_stalls_leaves_the_old_data() {
     let master = redis(&[]);
@@ -165,7 +165,7 @@ fn a_full_sync_that_stalls_leaves_the_old_data() {
         proxy.set_silent(false);
         wait_within(Duration::from_secs(5), syncing);
         proxy.set_silent(true);
-        // What was under way has arrived when nothing has come for a second.
+        // Data in flight has arrived when nothing has come for a second.
         wait_for("silence, or the end of the sync", || {
             let text = replica.connect().must("INFO replication").text();
             !text.contains("master_sync_in_progress:1")
@@ -173,7 +173,7 @@ fn a_full_sync_that_stalls_leaves_the_old_data() {
         });
         stalled = syncing();
         if !stalled {
-            // It was too fast: once more.
+            // The sync was too fast: try again.
             replica.connect().must("REPLICAOF NO ONE");
             replica.connect().must("FLUSHALL");
             replica.connect().must("SET old x");
@@ -190,7 +190,7 @@ fn a_full_sync_that_stalls_leaves_the_old_data() {
 }
 
 #[test]
-fn a_cut_link_goes_on_where_it_was() {
+fn a_cut_link_resumes_at_its_position() {
     let master = redis(&[]);
     let proxy = Proxy::to(master.address(), 2);
     let replica = server(&[]);
@@ -202,7 +202,7 @@ fn a_cut_link_goes_on_where_it_was() {
     assert_equal(&master, &replica);
     for round in 0..5 {
         proxy.cut();
-        // In the DB that the stream chose before it was cut.
+        // In the DB that the stream had selected before it was cut.
         for _ in 0..100 {
             conn.must("INCR counter");
             conn.must("RPUSH list x");
@@ -212,7 +212,7 @@ fn a_cut_link_goes_on_where_it_was() {
     }
 }
 
-/// The offset is part of the batch: nothing is run twice, and nothing left out.
+/// The offset is part of the batch: no command is applied twice or skipped.
 #[test]
 fn a_killed_replica_goes_on_exactly_where_it_was() {
     let seed = seed("KEDIS_REPLICATION_SEED");
@@ -240,7 +240,7 @@ fn a_killed_replica_goes_on_exactly_where_it_was() {
     assert_eq!(syncs(&master), (1, KILLS + 1));
 }
 
-/// It must not take a stream up where it left it if it has written since.
+/// A server that has written since then must not continue the old stream.
 #[test]
 fn what_was_written_in_between_costs_a_full_sync() {
     for binlog in ["yes", "no"] {
@@ -270,7 +270,7 @@ fn what_was_written_in_between_costs_a_full_sync() {
 }
 
 #[test]
-fn without_the_masters_backlog_it_begins_anew() {
+fn without_the_masters_backlog_there_is_a_full_sync() {
     let master = redis(&["--repl-backlog-size", "16kb"]);
     let proxy = Proxy::to(master.address(), 3);
     let replica = server(&[]);
@@ -298,13 +298,13 @@ fn a_restarted_master_is_followed_on() {
     follow(&replica, &master);
     fill(&master);
     assert_equal(&master, &replica);
-    // Its file says where its history was: it goes on under another id.
+    // Its RDB file has the id and offset, so it continues its history under another id.
     master.terminate();
     master.spawn();
     master.connect().must("SET after x");
     assert_equal(&master, &replica);
     assert_eq!(syncs(&master), (0, 1));
-    // Killed, it has lost what it had not saved; the replica has that no more either.
+    // After a kill it has lost unsaved writes, and the replica loses them too.
     master.connect().must("SET lost x");
     assert_equal(&master, &replica);
     master.kill9();
@@ -313,7 +313,7 @@ fn a_restarted_master_is_followed_on() {
     assert_eq!(replica.connect().must("EXISTS lost"), Value::Int(0));
 }
 
-/// Their rows are written ahead of the key's; after a restart they were zeros.
+/// Their fragments are written before the meta row; after a restart they were zeros.
 #[test]
 fn long_strings_of_the_data_set_outlive_a_restart() {
     let master = redis(&[]);
@@ -332,7 +332,7 @@ fn long_strings_of_the_data_set_outlive_a_restart() {
     }
 }
 
-/// The Redis hears nothing but what its master has in its log.
+/// The Redis gets only what is in the binlog of its master, so pings must be in it.
 #[test]
 fn a_redis_behind_an_idle_replica_of_a_kedis_keeps_its_link() {
     let ping = ["--repl-ping-replica-period", "1"];
@@ -342,7 +342,7 @@ fn a_redis_behind_an_idle_replica_of_a_kedis_keeps_its_link() {
     follow(&redis, &middle);
     let is_up = || info(&redis, "replication", "master_link_status") == "up";
     wait_for("the link", is_up);
-    // With the first write the history gets a name of its own.
+    // The first write begins a new history.
     master.connect().must("SET first 1");
     wait_for("the first write", || {
         redis.connect().must("EXISTS first") == Value::Int(1) && is_up()
@@ -359,7 +359,7 @@ fn a_redis_behind_an_idle_replica_of_a_kedis_keeps_its_link() {
     assert_eq!(syncs(&middle), before);
 }
 
-/// Messages, pings and effects reach Kedis and Redis replicas of the replica.
+/// Pub/sub messages, pings and effects reach Kedis and Redis replicas of the replica.
 #[test]
 fn replicas_of_the_replica_follow_on() {
     let master = redis(&[]);
@@ -392,7 +392,7 @@ fn replicas_of_the_replica_follow_on() {
     for listener in &mut listeners {
         assert_eq!(listener.read().unwrap().items()[2], Value::bulk("hello"));
     }
-    // Nothing but pings for a while: the offsets stay right.
+    // The offsets stay equal while only pings are sent.
     let until = Instant::now() + Duration::from_secs(4);
     wait_within(Duration::from_secs(5), || Instant::now() >= until);
     let load = Load::start_on_redis(&master, 1, 4);
@@ -400,7 +400,7 @@ fn replicas_of_the_replica_follow_on() {
     load.stop();
     same(&middle, "the Redis at the end goes on");
     assert_eq!(syncs(&middle).0, 2, "a full sync");
-    // The links to the replica break; the replica's own does.
+    // First the connections to the replica break, then its own.
     middle.connect().must("CLIENT KILL TYPE replica");
     conn.must("SET after-the-cut x");
     same(&middle, "the Redis comes back");
@@ -409,13 +409,13 @@ fn replicas_of_the_replica_follow_on() {
     conn.must("SET after-the-other-cut x");
     same(&middle, "all go on");
     assert_eq!(syncs(&middle).0, 2, "a full sync");
-    // A data set that comes anew goes on to everybody.
+    // A new data set reaches the replicas of the replica.
     middle.connect().must("REPLICAOF NO ONE");
     middle.connect().must("SET stray x");
     follow(&middle, &master);
     same(&middle, "all begin anew");
     assert_eq!(kedis.connect().must("EXISTS stray"), Value::Int(0));
-    // It dies: what it has for its replicas goes on, under another id.
+    // After a kill it continues its binlog for its replicas, under another id.
     let id = info(&middle, "replication", "master_replid");
     middle.kill9();
     middle.spawn();
@@ -486,11 +486,11 @@ fn masters_hand_over_in_both_directions() {
     redis.connect().must("SET written-to redis");
     assert_equal(&redis, &kedis);
     assert_eq!(kedis.connect().must("GET written-to"), Value::bulk("redis"));
-    // The Redis has gone on in the history that it had from here.
+    // The Redis has continued the history that it got from Kedis.
     assert_eq!(syncs(&redis).0, full, "a full sync");
 }
 
-/// A key is what its master says, whatever the replica's clock says.
+/// Only the master deletes expired keys, whatever the replica's clock says.
 #[test]
 fn keys_expire_when_the_master_says_so() {
     let master = redis(&[]);
@@ -510,7 +510,7 @@ fn keys_expire_when_the_master_says_so() {
     let until = Instant::now() + Duration::from_millis(500);
     wait_within(Duration::from_secs(1), || Instant::now() >= until);
     assert_eq!(ours.must("DBSIZE"), Value::Int(3));
-    // Its data set has them, too.
+    // A full sync includes them.
     let another = server(&[]);
     follow(&another, &master);
     assert_equal_offsets(&master, &another);
@@ -530,7 +530,7 @@ fn assert_equal_offsets(master: &Server, replica: &Server) {
     });
 }
 
-/// SYNC is all that the oldest masters know.
+/// The oldest masters know only SYNC.
 #[test]
 fn a_master_without_psync_is_followed_by_sync() {
     let master = redis(&["--rename-command", "PSYNC", ""]);
@@ -545,7 +545,7 @@ fn a_master_without_psync_is_followed_by_sync() {
         compare_state(&mut replica.connect(), &mut master.connect(), DBS, 0).is_none()
     });
     assert!(same, "the data differ");
-    // Each link begins anew.
+    // Every connection starts with a full sync.
     replica.connect().must("CLIENT KILL TYPE master");
     master.connect().must("SET later x");
     wait_for("the second data set", || {
@@ -599,7 +599,7 @@ fn a_master_with_more_databases_is_refused() {
     assert_eq!(ours.must("GET k"), Value::bulk("v"));
 }
 
-/// What is not known here ends the link: all before it is there, nothing after it.
+/// An unknown command ends the link: everything before it is applied, nothing after it.
 #[test]
 fn a_command_that_is_not_known_here_ends_the_link_in_words() {
     let master = redis(&[]);
@@ -622,9 +622,9 @@ fn a_command_that_is_not_known_here_ends_the_link_in_words() {
     assert_eq!(syncs(&master).0, 1);
 }
 
-/// WAIT at the master counts the replica; ROLE and INFO say what a replica of Redis says.
+/// WAIT at the master counts the replica; ROLE and INFO show what a Redis replica would.
 #[test]
-fn the_master_hears_how_far_it_is() {
+fn the_master_learns_the_offset_of_its_replica() {
     let master = redis(&[]);
     let replica = server(&[]);
     follow(&replica, &master);
@@ -646,7 +646,7 @@ fn the_master_hears_how_far_it_is() {
         role.items()[3].text() == "connected"
             && role.items()[4].int() == offset(&master, "master_repl_offset")
     });
-    // Down, it still says how far it has come.
+    // With the link down it still reports its offset.
     let at = offset(&replica, "slave_repl_offset");
     drop((conn, master));
     wait_for("the link is down", || {
@@ -655,7 +655,7 @@ fn the_master_hears_how_far_it_is() {
     assert!(offset(&replica, "slave_repl_offset") >= at);
 }
 
-/// A transaction is there as a whole or not at all, however it comes over the link.
+/// A transaction is applied atomically, even if it arrives in pieces.
 #[test]
 fn a_transaction_that_comes_in_pieces_is_one_batch() {
     let master = redis(&[]);
@@ -690,7 +690,7 @@ fn a_transaction_that_comes_in_pieces_is_one_batch() {
     assert_equal(&master, &replica);
 }
 
-/// Whatever happens to master, replica and network: equal in the end.
+/// Random failures of master, replica and network: both are equal in the end.
 #[test]
 fn links_and_processes_die_under_load() {
     let seed = seed("KEDIS_REPLICATION_SEED");

@@ -1,12 +1,12 @@
-//! Replicas that are Redis: older than what clients send their values from, and with
-//! fewer DBs than their master.
+//! Replicas that are Redis: older than the servers from which payloads come, and with fewer DBs
+//! than their master.
 
 use std::time::Duration;
 
 use super::{figure, follow, info, server};
 use crate::support::{Conn, Server, Value, args, oracle, wait_for, wait_within};
 
-/// Server, key and payload in hexadecimal; the key FUNCTION: libraries.
+/// Server, key and payload in hexadecimal; the key FUNCTION stands for libraries.
 const NEWER: &str = include_str!("../../fixtures/rdb-payloads-newer.tsv");
 
 fn newer() -> impl Iterator<Item = (String, Vec<u8>)> {
@@ -33,7 +33,7 @@ fn is_linked(replica: &Server) -> bool {
     info(replica, "replication", "master_link_status") == "up"
 }
 
-/// All of a key that its type has, and when it expires.
+/// The whole value of a key, and its expiry.
 fn contents(conn: &mut Conn, key: &str) -> Vec<Value> {
     let kind = conn.must(&format!("TYPE {key}")).text();
     let lines = match kind.as_str() {
@@ -62,7 +62,7 @@ fn contents(conn: &mut Conn, key: &str) -> Vec<Value> {
                 pairs.sort_by_key(|pair| pair.items()[0].text());
                 *items = pairs;
             } else if line.starts_with("XINFO STREAM") {
-                // How it is kept is each server's own affair.
+                // The internal structure differs between servers.
                 let own = items
                     .iter()
                     .position(|item| *item == Value::bulk("radix-tree-keys"));
@@ -89,8 +89,8 @@ fn assert_same_values(master: &Server, replica: &Server, key: &str) {
     assert!(same, "{key}: {ours:?} here, {theirs:?} in the replica");
 }
 
-/// The stream held the payload as it had come. A Redis 7.0 refused one of 7.2 or later
-/// and said so to nobody: from then on it had other data.
+/// The stream had the client's payload. A Redis 7.0 refused a payload of 7.2 or later silently,
+/// and its data differed from then on.
 #[test]
 fn payloads_of_newer_servers_reach_an_older_replica() {
     let master = server(&[]);
@@ -148,7 +148,7 @@ fn db(server: &Server, db: u16) -> Conn {
     conn
 }
 
-/// A write to a DB that the replica does not have landed in its DB 0.
+/// A write to a DB that the replica does not have went to its DB 0.
 #[test]
 fn a_link_ends_before_a_db_that_the_replica_does_not_have() {
     let beyond: &[&[&str]] = &[
@@ -189,12 +189,12 @@ fn a_link_ends_before_a_db_that_the_replica_does_not_have() {
         let before = [Value::bulk("value"), Value::bulk("value"), Value::NullBulk];
         assert_eq!(found.items(), before, "{lines:?}");
         assert_eq!(figure(&master, "stats", "sync_full"), 1, "{lines:?}");
-        let told = master.log().matches("too few for DB 20").count();
-        assert!(told <= 2, "told {told} times");
+        let warnings = master.log().matches("too few for DB 20").count();
+        assert!(warnings <= 2, "{warnings} warnings");
     }
 }
 
-/// The data set ended its process.
+/// The data set crashed the replica.
 #[test]
 fn a_replica_with_too_few_dbs_gets_no_data_set_until_it_has_room() {
     let master = server(&["--databases", "32"]);
@@ -220,7 +220,7 @@ fn a_replica_with_too_few_dbs_gets_no_data_set_until_it_has_room() {
     });
 }
 
-/// What is not known is not hoped for.
+/// If the number of DBs is unknown, 16 are assumed.
 #[test]
 fn a_replica_that_cannot_be_asked_gets_the_usual_dbs() {
     let master = server(&["--databases", "32"]);

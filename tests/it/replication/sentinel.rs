@@ -7,7 +7,7 @@ use super::{assert_same, info, is_caught_up, syncs};
 use crate::support::server::{oracle_with_file, sentinel};
 use crate::support::{Conn, Server, Value, wait_for, wait_within};
 
-/// A server with a configuration file, as CONFIG REWRITE wants one.
+/// A server with a configuration file, for CONFIG REWRITE.
 fn configured(dir: &Path, name: &str, master: Option<&Server>) -> Server {
     let file = dir.join(format!("{name}.conf"));
     let mut text = String::from("enable-debug-command yes\nio-threads 2\n");
@@ -45,7 +45,7 @@ fn field(sentinel: &Server, name: &str) -> String {
     words[at.unwrap_or_else(|| panic!("no {name}: {words:?}")) + 1].clone()
 }
 
-/// Where the master is now, as clients of Sentinel find it.
+/// The port of the current master, as Sentinel reports it.
 fn master_port(sentinel: &Server) -> u16 {
     let reply = sentinel
         .connect()
@@ -53,7 +53,7 @@ fn master_port(sentinel: &Server) -> u16 {
     reply.items()[1].text().parse().unwrap()
 }
 
-/// The next number that the master of the moment gives; `None` while there is none.
+/// Increments a counter on the current master; `None` if there is none.
 fn count(sentinel: &Server) -> Option<i64> {
     let mut conn = Conn::open(&format!("127.0.0.1:{}", master_port(sentinel))).ok()?;
     conn.set_timeout(Duration::from_secs(2));
@@ -87,11 +87,11 @@ fn sentinel_moves_the_master_and_takes_the_old_one_back() {
         sentinels.iter().all(|s| master_port(s) != old.port())
     });
     let mut next = None;
-    let went_on = wait_within(Duration::from_secs(30), || {
+    let is_writable = wait_within(Duration::from_secs(30), || {
         next = count(&sentinels[0]);
         next.is_some()
     });
-    assert!(went_on, "nobody takes writes");
+    assert!(is_writable, "no server accepts writes");
     println!("writes go on after {:?}", killed.elapsed());
     assert_eq!(next, Some(101), "a write that the replicas had is lost");
     let port = master_port(&sentinels[0]);
@@ -99,7 +99,7 @@ fn sentinel_moves_the_master_and_takes_the_old_one_back() {
         true => (&others[0], &others[1]),
         false => (&others[1], &others[0]),
     };
-    // It comes back as the master that it was, and is told otherwise.
+    // It starts as a master, and Sentinel makes it a replica.
     old.spawn();
     wait_for("the old master follows", || {
         info(&old, "replication", "role") == "slave"
@@ -119,7 +119,7 @@ fn sentinel_moves_the_master_and_takes_the_old_one_back() {
     }
 }
 
-/// The Kedis replica of a Redis is a replica as any other to Sentinel.
+/// Sentinel treats the Kedis replica of a Redis like any replica.
 #[test]
 fn sentinel_chooses_the_replica_of_a_redis() {
     let dir = tempfile::tempdir().unwrap();
@@ -143,11 +143,11 @@ fn sentinel_chooses_the_replica_of_a_redis() {
         sentinels.iter().all(|s| master_port(s) == new.port())
     });
     let mut next = None;
-    let went_on = wait_within(Duration::from_secs(30), || {
+    let is_writable = wait_within(Duration::from_secs(30), || {
         next = count(&sentinels[0]);
         next.is_some()
     });
-    assert!(went_on && next == Some(101), "{next:?}");
+    assert!(is_writable && next == Some(101), "{next:?}");
     // The Redis comes back as its replica.
     old.spawn();
     wait_for("the Redis follows", || numbers(&old) == Value::bulk("101"));

@@ -15,10 +15,10 @@ fn rounds() -> u64 {
     env_number("KEDIS_REPLICATION_ROUNDS", 3)
 }
 
-/// Large enough that a full sync takes a moment.
+/// Enough data for a full sync to take some time.
 fn fill(master: &Server) {
     let mut conn = master.connect();
-    // Most of it where the load flushes nothing.
+    // Most of it in a DB that the load does not clear.
     conn.must("SELECT 8");
     conn.must("DEBUG POPULATE 150000 key 150");
     for db in 0..3 {
@@ -53,7 +53,7 @@ fn a_replica_gets_everything_and_then_the_stream_under_load() {
 }
 
 #[test]
-fn a_broken_link_goes_on_where_it_was_in_whatever_db() {
+fn a_broken_link_resumes_at_its_position_in_any_db() {
     let master = server(&[]);
     let replica = server(&[]);
     follow(&replica, &master);
@@ -114,7 +114,8 @@ fn libraries_of_functions_come_with_the_data_and_with_the_stream() {
     assert_same(&master, &replica);
     assert_eq!(call(&replica, "later"), Value::Int(6));
     assert!(call(&replica, "ours").error().is_some());
-    // A transaction that changes them is one row; a flush of nothing is one too.
+    // A transaction that changes libraries is one row; a flush without libraries is also
+    // logged.
     let mut conn = master.connect();
     for line in ["MULTI", "SET k v", "FUNCTION FLUSH"] {
         conn.must(line);
@@ -127,8 +128,8 @@ fn libraries_of_functions_come_with_the_data_and_with_the_stream() {
     assert_eq!(syncs(&master).0, 1);
 }
 
-/// The positions of a replica's old data mean nothing to the master that it gets
-/// new data of: it used to acknowledge them, and WAIT believed it.
+/// The positions of a replica's old data have no meaning for a new master. The replica used to
+/// acknowledge them, and WAIT counted it.
 #[test]
 fn a_replica_with_a_longer_past_acknowledges_nothing_of_it() {
     let master = server(&[]);
@@ -153,7 +154,7 @@ fn a_replica_with_a_longer_past_acknowledges_nothing_of_it() {
     assert_same(&master, &replica);
 }
 
-/// Either side dies at any moment of a full sync or of the stream after it.
+/// Either side is killed at a random time in a full sync or in the stream after it.
 #[test]
 fn kill_9_of_either_side_loses_nothing() {
     let seed = seed("KEDIS_REPLICATION_SEED");
@@ -178,7 +179,7 @@ fn kill_9_of_either_side_loses_nothing() {
                     master.spawn();
                 }
             }
-            // The old data or the new, but never a part.
+            // The replica has the old data or the new, never a part.
             let old = eventually(&replica, "GET old");
             let found = figure(&replica, "replication", "slave_repl_offset");
             let whole = old == Value::bulk("data") || found > 0;
@@ -189,7 +190,7 @@ fn kill_9_of_either_side_loses_nothing() {
         replica.terminate();
         replica.spawn();
         wait_for("the link is back", || is_caught_up(&master, &replica));
-        // The master may have made one that it logged nothing for.
+        // The master may have a column family of a DB that it has never logged.
         assert!(
             families(&replica) <= families(&master),
             "orphan column families"
@@ -245,13 +246,13 @@ fn who_falls_behind_the_trim_gets_everything_again() {
     replica.spawn();
     assert_same(&master, &replica);
     assert_eq!(syncs(&master).0, 2);
-    // Once for its own history, which nobody knew, and once for the trim.
+    // The first for its own unknown history, the second after the trim.
     assert_eq!(figure(&master, "stats", "sync_partial_err"), 2);
 }
 
-/// The replica is stopped in the middle: what it needs later must not be trimmed.
+/// The replica is stopped during the sync: rows that it needs later must not be trimmed.
 #[test]
-fn a_full_sync_longer_than_the_retention_goes_on_with_the_stream() {
+fn a_full_sync_longer_than_the_retention_continues_with_the_stream() {
     let master = server(&["--binlog-capacity", "100"]);
     fill(&master);
     let replica = server(&[]);
@@ -326,7 +327,7 @@ fn a_replica_refuses_writes_and_what_only_a_link_says() {
     assert!(reply.contains("format version 999"), "{reply}");
     conn.must("CONFIG SET replica-serve-stale-data no");
     assert_eq!(conn.cmd("GET k"), Value::NullBulk);
-    // Queued while there was a link.
+    // Queued while the link was up.
     let transactions = [
         (&["GET k"][..], true),
         (&["PING", "EVAL_RO return(1) 0"], true),
@@ -367,12 +368,12 @@ fn a_replica_refuses_writes_and_what_only_a_link_says() {
     wait_for("a link", || is_caught_up(&master, &replica));
 }
 
-/// Whatever its arguments are: the role is looked at first.
+/// Whatever the arguments are: the role is checked first.
 #[test]
 fn a_replica_refuses_every_command_that_writes() {
     let master = server(&[]);
     let replica = server(&[]);
-    // Queued before it was a replica.
+    // Queued before the server became a replica.
     let mut early = replica.connect();
     early.must("MULTI");
     early.must("SET k v");
@@ -413,7 +414,7 @@ fn a_replica_refuses_every_command_that_writes() {
         &["FUNCTION", "FLUSH"],
         &["FUNCTION", "DELETE", "l"],
         &["FUNCTION", "RESTORE", "x"],
-        // Scripts that may write, as they say themselves.
+        // Scripts whose flags allow writes.
         &["EVAL", "#!lua\nreturn 1", "0"],
         &["EVAL_RO", "#!lua\nreturn 1", "0"],
     ] {
@@ -427,7 +428,7 @@ fn a_replica_refuses_every_command_that_writes() {
     assert_same(&master, &replica);
 }
 
-/// Expiry is the master's business: a replica hides, and waits for the deletion.
+/// A replica hides expired keys, and only the master deletes them (I4).
 #[test]
 fn a_replica_hides_expired_keys_and_deletes_none() {
     let master = server(&[]);
@@ -456,7 +457,7 @@ fn a_replica_hides_expired_keys_and_deletes_none() {
     );
 }
 
-/// What the master has done cannot be too long for a replica.
+/// A replica applies effects of its master beyond its own limits.
 #[test]
 fn a_replica_minds_no_limit_of_its_own() {
     let master = server(&[]);
@@ -544,13 +545,13 @@ fn wait_counts_replicas_that_have_what_the_client_wrote() {
         conn.cmd("WAITAOF 1 2 3000").items(),
         [Value::Int(1), Value::Int(1)]
     );
-    // A script asks for what its client wrote.
+    // WAIT in a script is about the writes of its client.
     conn.must("SET asked by");
     assert_eq!(conn.cmd("WAIT 1 20000"), Value::Int(1));
     let ask = ["EVAL", "return redis.call('wait', '2', '0')", "0"];
     conn.send(&ask).unwrap();
     assert_eq!(conn.read().unwrap(), Value::Int(1));
-    // What a script wrote counts too.
+    // Writes of scripts count too.
     replicas[1].signal("STOP");
     let write = ["EVAL", "return redis.call('set', 'by', 'a script')", "0"];
     conn.send(&write).unwrap();
@@ -561,7 +562,7 @@ fn wait_counts_replicas_that_have_what_the_client_wrote() {
     conn.send(&["WAIT", "2", "0"]).unwrap();
     replicas[0].signal("CONT");
     assert_eq!(conn.read().unwrap(), Value::Int(2));
-    // Within EXEC nobody waits.
+    // WAIT does not block within EXEC.
     for line in ["MULTI", "SET k w", "WAIT 5 0"] {
         conn.must(line);
     }
@@ -582,7 +583,7 @@ fn wait_counts_replicas_that_have_what_the_client_wrote() {
 }
 
 #[test]
-fn who_waits_for_a_key_is_told_when_the_server_becomes_a_replica() {
+fn a_blocked_client_gets_an_error_when_the_server_becomes_a_replica() {
     let master = server(&[]);
     let other = server(&[]);
     let mut conn = other.connect();
@@ -595,7 +596,7 @@ fn who_waits_for_a_key_is_told_when_the_server_becomes_a_replica() {
     assert!(reply.starts_with("UNBLOCKED "), "{reply}");
 }
 
-/// What EXEC and scripts do is one row, and one batch on the replica.
+/// EXEC and scripts are one row each, and one batch on the replica.
 #[test]
 fn what_exec_does_arrives_as_one() {
     let master = server(&[]);

@@ -1,4 +1,4 @@
-//! More than two servers: chains, promotions, histories that part.
+//! More than two servers: chains, promotions, diverging histories.
 
 use super::load::Load;
 use super::{assert_same, figure, follow, follow_from_start, info, is_caught_up, server, syncs};
@@ -16,7 +16,7 @@ fn promote(replica: &Server) {
     assert_eq!(replica.connect().cmd("REPLICAOF NO ONE"), Value::ok());
 }
 
-/// Also a replica's replica; what is published to a replica stays there.
+/// Also on the replica of a replica. A message that is published on a replica stays there.
 #[test]
 fn messages_reach_the_clients_of_replicas_after_what_was_written_before() {
     let servers = [server(&[]), server(&[]), server(&[])];
@@ -79,10 +79,10 @@ fn a_chain_carries_everything_on() {
     assert_same(&master, &last);
 }
 
-/// The master dies, a replica is promoted; the other one and the old master go
-/// on as its replicas, none with a full sync.
+/// The master dies and a replica is promoted. The other replica and the old master follow it
+/// with partial syncs.
 #[test]
-fn after_a_promotion_nobody_begins_anew() {
+fn after_a_promotion_there_is_no_full_sync() {
     let mut master = server(&[]);
     let heir = server(&[]);
     let other = server(&[]);
@@ -103,7 +103,7 @@ fn after_a_promotion_nobody_begins_anew() {
     heir.connect().must("SET new history");
     linked(&heir, &other);
     assert_eq!(syncs(&heir), (0, 1));
-    // As a master it might let keys expire, and so part with the heir's history.
+    // It starts as a replica: as a master it could expire keys and so diverge.
     follow_from_start(&mut master, &heir);
     master.spawn();
     wait_for("a link", || is_caught_up(&heir, &master));
@@ -115,8 +115,8 @@ fn after_a_promotion_nobody_begins_anew() {
     assert_same(&heir, &master);
 }
 
-/// Replicas of a replica go on when that one is promoted, and when it follows
-/// another master of the same history.
+/// Replicas of a replica continue when that one is promoted, and when they follow another
+/// master of the same history.
 #[test]
 fn replicas_of_a_promoted_replica_go_on() {
     let master = server(&[]);
@@ -137,7 +137,7 @@ fn replicas_of_a_promoted_replica_go_on() {
     assert_same(&last, &master);
 }
 
-/// The old master took writes that the promoted replica never saw: they must go.
+/// The old master accepted writes that the promoted replica never got: they must be discarded.
 #[test]
 fn a_history_that_parted_gets_everything_anew() {
     let master = server(&[]);
@@ -146,7 +146,7 @@ fn a_history_that_parted_gets_everything_anew() {
     master.connect().must("SET both x");
     wait_for("the stream", || is_caught_up(&master, &heir));
     promote(&heir);
-    // Both go on, by different ways to the same position and beyond it.
+    // Both histories continue, with different rows at the same positions.
     master.connect().must("SET ours x");
     heir.connect().must("SET hers x");
     linked(&heir, &master);
@@ -157,8 +157,7 @@ fn a_history_that_parted_gets_everything_anew() {
     assert_same(&heir, &master);
 }
 
-/// A replica that restarts as a master begins a history of its own, although
-/// nobody told it that it is promoted.
+/// A replica that restarts as a master begins a history of its own, without REPLICAOF NO ONE.
 #[test]
 fn a_replica_started_as_a_master_has_its_own_history() {
     let master = server(&[]);
@@ -175,7 +174,7 @@ fn a_replica_started_as_a_master_has_its_own_history() {
     assert_same(&master, &replica);
 }
 
-/// Writes of its own make a writable replica differ, but not its binlog.
+/// Local writes on a writable replica change its data but not its binlog.
 #[test]
 fn writes_of_a_writable_replica_are_in_no_binlog() {
     let master = server(&[]);
@@ -189,8 +188,8 @@ fn writes_of_a_writable_replica_are_in_no_binlog() {
     assert_eq!(replica.connect().cmd("GET own"), Value::bulk("x"));
 }
 
-/// FAILOVER: the replica takes over, the master follows it, no write is lost and
-/// nobody begins anew.
+/// FAILOVER: the replica takes over, the master follows it, no write is lost and there is no
+/// full sync.
 #[test]
 fn a_failover_changes_the_roles_and_loses_no_write() {
     let master = server(&[]);
@@ -222,7 +221,7 @@ fn a_failover_changes_the_roles_and_loses_no_write() {
         refused(&mut replica.connect(), "FAILOVER"),
         "ERR FAILOVER is not valid when server is a replica."
     );
-    // Who counts up sees every acknowledged step afterwards.
+    // Every acknowledged increment must be there afterwards.
     let address = master.address();
     let counter = std::thread::spawn(move || {
         let mut conn = Conn::open(&address).unwrap();
@@ -250,7 +249,7 @@ fn a_failover_changes_the_roles_and_loses_no_write() {
     replica.connect().must("SET after x");
     assert_same(&replica, &master);
     assert_eq!((syncs(&replica).0, syncs(&master).0), (0, full));
-    // It looks for a master that is gone once a second, not all the time.
+    // It tries to reach the dead master once a second, not continuously.
     let gone = Instant::now();
     replica.signal("KILL");
     let tries = || master.log().matches("Connection refused").count() as u64;
@@ -259,9 +258,9 @@ fn a_failover_changes_the_roles_and_loses_no_write() {
     assert!(tries <= seconds + 2, "{tries} tries in {seconds} s");
 }
 
-/// A replica that does not answer: the failover waits, and writes with it.
+/// With a replica that does not respond, the failover and the writes wait.
 #[test]
-fn a_failover_ends_at_its_timeout_or_when_told_to() {
+fn a_failover_ends_at_its_timeout_or_by_abort() {
     let master = server(&[]);
     let replica = server(&[]);
     linked(&master, &replica);
@@ -290,8 +289,8 @@ fn a_failover_ends_at_its_timeout_or_when_told_to() {
     assert_same(&master, &replica);
 }
 
-/// A port that takes no connection and refuses none, as a machine that is gone: its
-/// queue is full.
+/// A port that neither accepts nor refuses connections, like a machine that is down: its
+/// backlog is full.
 fn black_hole() -> (u16, Vec<Socket>) {
     let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let listener = socket();
@@ -304,15 +303,15 @@ fn black_hole() -> (u16, Vec<Socket>) {
     for _ in 0..4 {
         let filler = socket();
         filler.set_nonblocking(true).unwrap();
-        // It goes on in the background, if at all.
+        // The connection attempt continues in the background.
         let _ = filler.connect(&address);
         sockets.push(filler);
     }
     (port, sockets)
 }
 
-/// Connecting to a machine that is gone used to hold up everything else the link
-/// was told, the end of the server included, for `repl-timeout` seconds.
+/// A connection attempt to a machine that is down used to delay every other request to the
+/// link thread, including the shutdown, by `repl-timeout` seconds.
 #[test]
 fn a_master_that_is_gone_holds_nobody_up() {
     let soon = Duration::from_secs(15);
@@ -336,7 +335,7 @@ fn a_master_that_is_gone_holds_nobody_up() {
     assert!(started.elapsed() < soon, "{:?}", started.elapsed());
 }
 
-/// A shutdown that was planned loses nothing for replicas that are in touch.
+/// A planned shutdown waits until connected replicas have everything.
 #[test]
 fn a_shutdown_waits_for_replicas() {
     let mut master = server(&["--shutdown-timeout", "60"]);
@@ -367,14 +366,15 @@ fn a_shutdown_waits_for_replicas() {
     assert_eq!(refused, "ERR Errors trying to SHUTDOWN. Check logs.");
     assert_eq!(writer.read().unwrap(), Value::ok());
     assert!(conn.cmd("SHUTDOWN ABORT").error().is_some());
-    // In earnest.
+    // Now without an abort.
     master.signal("TERM");
     waits(&master, 2);
-    // The thread that stops the server also takes connections: it has looked again.
+    // The main thread, which stops the server, also accepts connections, so it has checked
+    // the replicas again.
     for _ in 0..3 {
         master.connect().must("PING");
     }
-    assert!(master.alive(), "nobody was waited for");
+    assert!(master.alive(), "SHUTDOWN did not wait for the replica");
     replica.signal("CONT");
     assert!(master.wait_exit().success());
     let mut conn = replica.connect();
@@ -408,7 +408,7 @@ fn a_shutdown_waits_no_longer_than_it_may() {
     assert!(stop(long, &|master| master.signal("INT")) < long);
 }
 
-/// Between two writes nothing is sent to it that it would count.
+/// Nothing that changes the offset is sent to the Redis between two writes.
 #[test]
 fn a_redis_behind_a_replica_counts_what_its_master_counts() {
     let ping = ["--repl-ping-replica-period", "1"];

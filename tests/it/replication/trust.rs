@@ -1,5 +1,5 @@
-//! What a peer of the other side of a link may cost: connections that ask to be fed and read
-//! nothing, masters that announce more than there is memory for.
+//! The memory that a replication peer may use: replicas that read nothing, masters that announce
+//! more than there is memory for.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use crate::support::{Value, wait_for};
 
 const MIB: i64 = 1 << 20;
 
-/// They were closed in place of them, and what waited for replicas counted as theirs.
+/// Clients were closed instead of such replicas, whose pending output counted as the clients'.
 #[test]
 fn clients_do_not_pay_for_replicas_that_read_nothing() {
     let master = server(&["--maxmemory", "256mb", "--repl-timeout", "5"]);
@@ -28,15 +28,15 @@ fn clients_do_not_pay_for_replicas_that_read_nothing() {
         })
         .collect();
     let waits = || figure(&master, "memory", "mem_clients_slaves");
-    wait_for("data that nobody takes", || waits() > MIB);
+    wait_for("output queued for the replicas", || waits() > MIB);
     for _ in 0..50 {
         assert_eq!(conn.must("GET long").bytes().len(), 1 << 20);
-        // A sixteenth of the budget, and a turn more for each that is sent to.
+        // A sixteenth of the budget, and one more chunk for each replica that is being sent to.
         assert!(waits() < 16 * MIB + 16 * MIB, "{}", waits());
         assert!(figure(&master, "memory", "mem_clients_normal") < 8 * MIB);
     }
     assert_eq!(figure(&master, "stats", "evicted_clients"), 0);
-    // Those whose turn it was are cut.
+    // The replicas whose turn it was are disconnected.
     wait_for("the first are cut", || {
         figure(&master, "replication", "connected_slaves") < 100
     });
@@ -47,7 +47,7 @@ fn clients_do_not_pay_for_replicas_that_read_nothing() {
     assert_eq!(conn.must("PING"), Value::simple("PONG"));
 }
 
-/// An argument of 4 GiB was waited for, and kept as it came; arguments without number, too.
+/// An argument of 4 GiB was read into memory as it came, and so was any number of arguments.
 #[test]
 fn a_master_announces_no_more_than_there_is_memory_for() {
     let mut one = b"*2\r\n$4\r\nECHO\r\n$4000000000\r\n".to_vec();
@@ -67,7 +67,7 @@ fn a_master_announces_no_more_than_there_is_memory_for() {
     }
 }
 
-/// Only kill -9 ended the server, and REPLICAOF NO ONE did not let its keys go.
+/// Only kill -9 ended the server, and REPLICAOF NO ONE did not release the script's keys.
 #[test]
 fn a_script_without_an_end_ends_with_the_link() {
     let mut stream = Vec::new();

@@ -1,16 +1,16 @@
-//! A memory cgroup for one server: what a container gives it, page cache included.
+//! A memory cgroup for one server, like that of a container; the page cache counts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// It is removed when this is dropped, after its processes have ended.
+/// A cgroup; removed on drop, after its processes have ended.
 pub struct Cgroup {
     path: PathBuf,
 }
 
 impl Cgroup {
-    /// One of `limit` bytes of memory. `None`: this process may not make one.
+    /// Creates a cgroup with `limit` bytes of memory; `None` if this process has no permission.
     pub fn new(limit: u64) -> Option<Cgroup> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -24,13 +24,13 @@ impl Cgroup {
             fs::create_dir(&path).ok()?;
             let cgroup = Cgroup { path };
             let file = cgroup.path.join(file);
-            // Where memory is not under control here there is no such file.
+            // The file does not exist if the memory controller is not enabled here.
             let limited = file.exists() && fs::write(file, limit.to_string()).is_ok();
             limited.then_some(cgroup)
         })
     }
 
-    /// Where the id of a process is written that is to be in it.
+    /// The file to which process ids are written.
     pub fn processes(&self) -> PathBuf {
         self.path.join("cgroup.procs")
     }
@@ -38,7 +38,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // It stays as long as the kernel counts pages for it.
+        // The directory is busy while the kernel still accounts pages to it.
         let removed = super::wait_within(super::DEADLINE, || fs::remove_dir(&self.path).is_ok());
         if !removed {
             println!("{} is left behind", self.path.display());

@@ -1,5 +1,5 @@
-//! The server's own check of its rows and of its copies of them in memory, again and
-//! again while a test does other things.
+//! Runs DEBUG KEDIS-CHECK repeatedly in the background of a test: rows, row cache and rank
+//! indexes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::{Conn, Server, Value, wait_within};
 
-/// How often servers are checked that have other things to do.
+/// Default interval between checks.
 const EVERY: Duration = Duration::from_secs(3);
 
-/// Checks servers until it is dropped, and fails then if a check has found a fault.
+/// Checks servers until it is dropped; the drop panics if a check has found a fault.
 pub struct Checks {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
@@ -19,12 +19,12 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Begins to check these servers, which may die and come back meanwhile.
+    /// Starts to check these servers, which may be killed and restarted meanwhile.
     pub fn start(servers: &[&Server]) -> Checks {
         Checks::start_every(EVERY, servers)
     }
 
-    /// The same with another pause between two checks.
+    /// The same with another interval.
     pub fn start_every(pause: Duration, servers: &[&Server]) -> Checks {
         let (stop, done) = <(Arc<AtomicBool>, Arc<AtomicU64>)>::default();
         let start = |server: &&Server| {
@@ -39,16 +39,16 @@ impl Checks {
         }
     }
 
-    /// How many checks have found nothing.
+    /// The number of checks that succeeded.
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 }
 
-/// What the check says is there, or the fault that it has found.
+/// Runs DEBUG KEDIS-CHECK; returns its report, `None` if there was no reply, or the fault.
 pub fn check(conn: &mut Conn) -> Result<Option<String>, String> {
     match conn.cmd("DEBUG KEDIS-CHECK") {
-        // A server that starts, stops or stands still does not answer.
+        // A server that starts, stops or is suspended does not reply.
         Value::Lost(_) => Ok(None),
         Value::Error(text) if text.starts_with(b"LOADING") => Ok(None),
         Value::Error(text) => Err(String::from_utf8_lossy(&text).into_owned()),

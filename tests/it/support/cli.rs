@@ -1,6 +1,6 @@
-//! Commands as a person can paste them into redis-cli.
+//! Commands in a form that can be pasted into redis-cli.
 
-/// An argument in redis-cli's quoting; bare where nothing needs quotes.
+/// An argument in redis-cli's quoting; without quotes if none are needed.
 pub fn quote(bytes: &[u8]) -> String {
     let plain = |b: &u8| b.is_ascii_alphanumeric() || b"_-+.:*[](){}<>#=/,?!@^$%&|".contains(b);
     if !bytes.is_empty() && bytes.iter().all(plain) {
@@ -21,7 +21,7 @@ pub fn quote(bytes: &[u8]) -> String {
     shorten(out)
 }
 
-/// Cuts what nobody reads: the middle of very long arguments.
+/// Shortens very long arguments.
 fn shorten(text: String) -> String {
     const LONGEST: usize = 2000;
     if text.len() <= LONGEST {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::resp::{Value, read_value};
 
-/// How long a reply, or room for a request, may take before the test counts it as lost.
+/// Time limit for a read or a write, after which the reply counts as lost.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 enum Stream {
@@ -101,7 +101,7 @@ impl Conn {
         })
     }
 
-    /// Bounds the wait for each further read.
+    /// Sets the timeout of later reads.
     pub fn set_timeout(&mut self, limit: Duration) {
         self.input.get_ref().set_read_timeout(limit).unwrap();
     }
@@ -145,7 +145,7 @@ impl Conn {
         self.call(&args(line))
     }
 
-    /// `cmd`, with a panic when the reply is an error or none.
+    /// `cmd`; panics if the reply is an error or lost.
     pub fn must(&mut self, line: &str) -> Value {
         let reply = self.cmd(line);
         assert!(
@@ -155,13 +155,13 @@ impl Conn {
         reply
     }
 
-    /// A number that INFO tells.
+    /// A numeric field of INFO.
     pub fn info_number(&mut self, section: &str, field: &str) -> u64 {
         let text = self.info_text(section, field);
         text.parse().expect("a number")
     }
 
-    /// What INFO tells.
+    /// A field of INFO.
     pub fn info_text(&mut self, section: &str, field: &str) -> String {
         let info = self.must(&format!("INFO {section}")).text();
         let prefix = format!("{field}:");
@@ -178,7 +178,7 @@ impl Conn {
         let mut lost = self.send_raw(&wire).err().map(|e| e.to_string());
         let mut replies = Vec::with_capacity(commands.len());
         for _ in commands {
-            // What was answered before the connection broke is still read.
+            // Replies that were sent before the connection broke are still read.
             match self.read() {
                 Ok(value) => replies.push(value),
                 Err(error) => {
@@ -196,8 +196,8 @@ impl Conn {
         assert!(matches!(reply, Value::Map(_)), "HELLO 3: {reply:?}");
     }
 
-    /// Reads raw bytes until the server closes or `stop` says it is enough;
-    /// the flag tells whether the server closed.
+    /// Reads raw bytes until the server closes, `stop` returns true, or `limit` has passed. Returns
+    /// the bytes and whether the server closed.
     pub fn read_raw_until(
         &mut self,
         limit: Duration,
@@ -230,7 +230,7 @@ impl Conn {
         (seen, closed)
     }
 
-    /// Did the server close within `limit`? What it sent before is dropped.
+    /// Whether the server closes within `limit`. Bytes that it sends before are dropped.
     pub fn closed_within(&mut self, limit: Duration) -> bool {
         self.read_raw_until(limit, |_| false).1
     }

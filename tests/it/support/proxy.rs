@@ -1,5 +1,5 @@
-//! A bad network between two servers: it delays, cuts, tears what is sent into
-//! pieces, lets later connections overtake earlier ones, and falls silent.
+//! A bad network between two servers: it delays data, splits it into pieces, cuts connections,
+//! lets later connections overtake earlier ones, and becomes silent.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use super::server::{Port, free_port};
 
-/// How often a pump looks whether anything has changed.
+/// How often a pump checks for changed settings.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// While lossy: the longest delays of a connection and of a piece.
+/// While lossy: maximum delays of a connection and of a piece.
 const CONNECT_DELAY_MS: u64 = 300;
 const PIECE_DELAY_MS: u64 = 20;
-/// While lossy: of so many pieces one is delayed, and one is cut off.
+/// While lossy: one of so many pieces is delayed, or cut off.
 const DELAY_ONE_IN: u32 = 20;
 const CUT_ONE_IN: u32 = 300;
 
-/// A port that leads to a server, as long as this lives.
+/// A port that forwards connections to a server until it is dropped.
 pub struct Proxy {
     port: Port,
     shared: Arc<Shared>,
@@ -38,7 +38,7 @@ struct Shared {
 }
 
 impl Proxy {
-    /// A way to `target` that is good until it is told to be bad.
+    /// A proxy to `target`, initially without faults.
     pub fn to(target: String, seed: u64) -> Proxy {
         let port = free_port();
         let listener = TcpListener::bind(("127.0.0.1", *port)).unwrap();
@@ -68,22 +68,22 @@ impl Proxy {
         }
     }
 
-    /// Where it listens.
+    /// The port on which it listens.
     pub fn port(&self) -> u16 {
         *self.port
     }
 
-    /// From now on it delays, tears and cuts, or does not.
+    /// Switches delays, splitting and cuts on or off.
     pub fn set_lossy(&self, lossy: bool) {
         self.shared.lossy.store(lossy, Ordering::Relaxed);
     }
 
-    /// From now on it holds everything back and closes nothing, or goes on.
+    /// Switches forwarding off or on; connections stay open.
     pub fn set_silent(&self, silent: bool) {
         self.shared.silent.store(silent, Ordering::Relaxed);
     }
 
-    /// Breaks all connections.
+    /// Closes all connections.
     pub fn cut(&self) {
         for (_, pair) in self.shared.live.lock().unwrap().drain() {
             hang_up(&pair);
@@ -95,7 +95,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.cut();
-        // Its accept returns once more.
+        // Wakes the accept thread, which then ends.
         drop(TcpStream::connect(("127.0.0.1", *self.port)));
         if let Some(accept) = self.accept.take() {
             accept.join().unwrap();
@@ -105,7 +105,7 @@ impl Drop for Proxy {
 
 fn hang_up(pair: &[TcpStream; 2]) {
     for socket in pair {
-        // One that is closed already is as good.
+        // The socket may be closed already.
         let _ = socket.shutdown(Shutdown::Both);
     }
 }
@@ -127,7 +127,7 @@ impl Shared {
         let (from, to, shared) = (clone(&server), clone(&client), self.clone());
         let mut other = rng.fork();
         let back = std::thread::spawn(move || shared.pump(from, to, &mut other));
-        // Whatever ends one direction ends both.
+        // The end of one direction ends both.
         let _ = self.pump(client, server, &mut rng);
         let _ = back.join().unwrap();
         self.live.lock().unwrap().remove(&id);

@@ -1,8 +1,8 @@
-//! Replies, decoded without losing what was on the wire.
+//! Replies, decoded without loss.
 //!
-//! Two replies are equal here if and only if their bytes are: the different
-//! nulls stay different, a double keeps its text, maps and sets keep their
-//! order. The decoder refuses what is not canonical (`:+5`, `:05`).
+//! Two replies are equal if and only if their bytes are: the different nulls stay different, a
+//! double keeps its text, maps and sets keep their order. The decoder refuses non-canonical
+//! numbers (`:+5`, `:05`).
 
 use std::fmt;
 use std::io::{self, BufRead};
@@ -31,7 +31,7 @@ pub enum Value {
     Big(Vec<u8>),
     /// Format and text, as sent: `txt:...`.
     Verbatim(Vec<u8>),
-    /// No reply came: the connection ended or timed out, and how.
+    /// No reply: the connection ended or timed out; the text is the reason.
     Lost(String),
 }
 
@@ -88,8 +88,8 @@ impl Value {
         }
     }
 
-    /// The elements of an aggregate, with the halves of a map's pairs as they
-    /// stand in RESP2; `None` for a scalar.
+    /// The elements of an aggregate, with the pairs of a map flattened as in RESP2; `None` for a
+    /// scalar.
     pub fn flat(&self) -> Option<Vec<Value>> {
         match self {
             Value::Array(items) | Value::Set(items) | Value::Push(items) => Some(items.clone()),
@@ -205,7 +205,7 @@ fn read_many(input: &mut impl BufRead, count: i64) -> io::Result<Vec<Value>> {
     (0..count).map(|_| read_value(input)).collect()
 }
 
-/// Reads one reply; blocks as the stream does.
+/// Reads one reply; blocks if the stream does.
 pub fn read_value(input: &mut impl BufRead) -> io::Result<Value> {
     let line = read_line(input)?;
     let (kind, rest) = line.split_first().ok_or_else(|| bad("empty line"))?;

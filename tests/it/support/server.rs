@@ -25,22 +25,22 @@ pub struct Server {
     pub flags: Vec<String>,
     /// Environment variables besides those of the test.
     pub env: Vec<(String, String)>,
-    /// Where its data are, if not in its own directory.
+    /// Its data directory, if not in its own temporary directory.
     pub data: Option<PathBuf>,
     /// For the next start only: see [`Server::restart_failing`].
     fail_point: Option<String>,
     child: Option<Child>,
-    /// What it runs in.
+    /// The cgroup in which it runs.
     cgroup: Option<Cgroup>,
 }
 
-/// A loopback port that no other test of this process is given while this lives:
-/// a server that is down comes back on its own.
+/// A loopback port that no other test of this process gets until it is dropped, so that a
+/// stopped server can start again on its port.
 #[derive(Debug)]
 pub struct Port(u16);
 
-/// A port that nobody listens on. Below the range the kernel hands to outgoing
-/// connections, so that no client of another test sits on it.
+/// A port without a listener. It is below the ephemeral range of the kernel, so that no outgoing
+/// connection uses it.
 pub fn free_port() -> Port {
     const OF_A_PROCESS: u16 = 500;
     static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -72,11 +72,10 @@ impl Drop for Port {
     }
 }
 
-/// Where redis-server, the reference for behaviour, is looked for: `KEDIS_ORACLE` names
-/// the program itself, of another version or a Valkey (not all tests are for those). Else
-/// besides PATH:
-/// Debian's package redis-tools holds the program under another name, and
-/// tools/env makes a link to it in the cache folder.
+/// The path of redis-server, the reference for behaviour. `KEDIS_ORACLE` names the program: it
+/// may be another version or Valkey, for which not all tests are made. Otherwise it is looked
+/// up in PATH, /usr/bin and the cache folder, where tools/env links the program of Debian's
+/// package redis-tools, which has another name there.
 fn oracle_binary() -> PathBuf {
     if let Some(program) = std::env::var_os("KEDIS_ORACLE") {
         return program.into();
@@ -95,8 +94,7 @@ fn oracle_binary() -> PathBuf {
         )
 }
 
-/// Starts the oracle; fails when it is not installed, because a comparison
-/// with nothing would pass.
+/// Starts the oracle; fails if it is not installed, so that no comparison is skipped.
 pub fn oracle(extra: &[&str]) -> Server {
     let mut flags = vec!["--save", "", "--appendonly", "no", "--loglevel", "warning"];
     flags.extend_from_slice(extra);
@@ -146,7 +144,7 @@ impl Server {
         }
     }
 
-    /// The program that it runs.
+    /// The path of its program.
     pub fn binary(&self) -> &Path {
         &self.binary
     }
@@ -164,8 +162,8 @@ impl Server {
         server
     }
 
-    /// Starts our server on an empty directory so that it fails at a step
-    /// (`name:count:error`), until its next start. Needs debug assertions.
+    /// Starts our server on an empty directory with a fail point (`name:count:error`) until its
+    /// next start. Needs debug assertions.
     pub fn start_failing(flags: &[&str], fail_point: &str) -> Server {
         let mut server = Server::new(binary(), flags);
         server.fail_point = Some(fail_point.to_owned());
@@ -174,8 +172,8 @@ impl Server {
         server
     }
 
-    /// Starts the process anew so that it fails at a step of the commit
-    /// (`name:count:error`), until the start after that. Needs debug assertions.
+    /// Kills and restarts the process with a fail point (`name:count:error`) until its next start.
+    /// Needs debug assertions.
     pub fn restart_failing(&mut self, fail_point: &str) {
         self.kill9();
         self.fail_point = Some(fail_point.to_owned());
@@ -231,7 +229,7 @@ impl Server {
             .args(file)
             .args(["--port", &port, "--dir", &data.display().to_string()])
             .args(&self.flags[usize::from(file.is_some())..])
-            // strcoll decides SORT ALPHA: bytes, not some locale's letters.
+            // SORT ALPHA uses strcoll: compare bytes, whatever the locale is.
             .env("LC_ALL", "C")
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -248,7 +246,7 @@ impl Server {
         if file.is_none() && self.binary == binary() && !says("--disk-reserve") {
             command.args(["--disk-reserve", "1mb"]);
         }
-        // Also on a machine where there would be one.
+        // Also on a machine where the default would be 1.
         if file.is_none() && self.binary == binary() && !says("--io-threads") {
             command.args(["--io-threads", "2"]);
         }
@@ -274,7 +272,7 @@ impl Server {
         );
     }
 
-    /// Does it answer at all? Wanting a password is an answer too.
+    /// Whether the server replies to PING; NOAUTH counts as a reply.
     fn answers(&self) -> bool {
         let Ok(mut conn) = Conn::open(&self.address()) else {
             return false;
@@ -311,7 +309,7 @@ impl Server {
         self.child.as_ref().expect("the server runs").id()
     }
 
-    /// Where the server keeps its data.
+    /// The data directory of the server.
     pub fn data_dir(&self) -> PathBuf {
         let own = || self.dir.path().join("data");
         self.data.clone().unwrap_or_else(own)
@@ -321,7 +319,7 @@ impl Server {
         self.dir.path().join("log")
     }
 
-    /// All that the server printed, over all its starts.
+    /// The output of the server, over all its starts.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.log_path()).unwrap_or_default()).into_owned()
     }
@@ -332,20 +330,20 @@ impl Server {
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    /// A new connection; panics when the server does not take it.
+    /// A new connection; panics if the server refuses it.
     pub fn connect(&self) -> Conn {
         Conn::open(&self.address())
             .unwrap_or_else(|e| panic!("cannot connect to {}: {e}", self.address()))
     }
 
-    /// The exit status, if the process is over.
+    /// The exit status, if the process has ended.
     pub fn exited(&mut self) -> Option<ExitStatus> {
         self.child
             .as_mut()
             .and_then(|child| child.try_wait().unwrap())
     }
 
-    /// Is the process running?
+    /// Whether the process runs.
     pub fn alive(&mut self) -> bool {
         self.child.is_some() && self.exited().is_none()
     }
@@ -358,8 +356,8 @@ impl Server {
         }
     }
 
-    /// Sends a signal by name (`TERM`, `INT`, `STOP`). After `STOP` all threads have
-    /// stopped: the system says so only of each of them.
+    /// Sends a signal by name (`TERM`, `INT`, `STOP`). For `STOP` it waits until all threads have
+    /// stopped.
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill")
             .args(["-s", name, &self.pid().to_string()])
@@ -367,11 +365,14 @@ impl Server {
             .unwrap();
         assert!(status.success(), "kill -s {name}: {status}");
         if name == "STOP" {
-            assert!(wait_within(DEADLINE, || self.has_stopped()), "it runs on");
+            assert!(
+                wait_within(DEADLINE, || self.has_stopped()),
+                "SIGSTOP had no effect"
+            );
         }
     }
 
-    /// Whether no thread runs, by the letter for its state behind its name.
+    /// Whether all threads are stopped, by the state field in `/proc`.
     fn has_stopped(&self) -> bool {
         let threads = format!("/proc/{}/task", self.pid());
         let threads = std::fs::read_dir(threads).expect("its threads");
@@ -401,7 +402,7 @@ impl Server {
         self.wait_exit()
     }
 
-    /// Stops gracefully and starts again; the time the start took.
+    /// Stops gracefully and starts again; returns the duration of the start.
     pub fn restart(&mut self) -> Duration {
         self.terminate();
         let start = Instant::now();
@@ -409,7 +410,7 @@ impl Server {
         start.elapsed()
     }
 
-    /// Changes how many files it may have open; returns how many they were.
+    /// Sets the soft limit of open files of the process; returns the previous one.
     pub fn limit_files(&self, most: u64) -> u64 {
         use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
         let limit = Rlimit {
@@ -426,7 +427,7 @@ impl Server {
         self.memory("VmRSS:")
     }
 
-    /// The most resident memory that it has had, in bytes.
+    /// Peak resident memory in bytes.
     pub fn peak_rss(&self) -> u64 {
         self.memory("VmHWM:")
     }

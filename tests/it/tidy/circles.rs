@@ -1,4 +1,4 @@
-//! Modules of a folder that name each other in a circle.
+//! Import cycles between the modules of a folder.
 
 use super::source::Graph;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,8 +22,8 @@ pub fn circles(graph: &Graph) -> Vec<String> {
     found
 }
 
-/// What leads from one module of a folder to another, with all that stands below them. The
-/// folder's own file is none of them: it may name its modules, and they may name it.
+/// The dependencies between the modules of a folder, submodules included. The folder's own file
+/// is left out: it may name its modules, and they may name it.
 fn arrows_within(graph: &Graph, folder: &[String]) -> Arrows {
     let child = |module: &[String]| match module.strip_prefix(folder) {
         Some([child, ..]) => Some(child.clone()),
@@ -41,7 +41,7 @@ fn arrows_within(graph: &Graph, folder: &[String]) -> Arrows {
     arrows
 }
 
-/// Sets of more than one that all lead to each other.
+/// Strongly connected sets of more than one module.
 fn circles_of(arrows: &Arrows) -> Vec<BTreeSet<String>> {
     let reach: Arrows = arrows
         .keys()

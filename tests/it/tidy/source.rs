@@ -9,15 +9,15 @@ use syn::visit::Visit;
 pub struct Source {
     /// Relative to the package.
     pub path: String,
-    /// The module that it is, from the root of its crate: `["storage", "txn"]`.
+    /// Its module path, from the root of its crate: `["storage", "txn"]`.
     pub module: Vec<String>,
-    /// How many lines it has.
+    /// Its length in lines.
     pub lines: usize,
     /// Whether all of it is test code.
     pub is_test: bool,
-    /// What it says, tests included.
+    /// Its syntax tree, tests included.
     pub file: syn::File,
-    /// The same without the items that only tests have.
+    /// The same without items for tests.
     pub product: syn::File,
 }
 
@@ -98,7 +98,7 @@ fn without_tests(items: &[syn::Item]) -> Vec<syn::Item> {
     kept.collect()
 }
 
-/// Whether an item is there for tests alone.
+/// Whether an item is only for tests.
 pub fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("test")
@@ -131,11 +131,11 @@ pub fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     }
 }
 
-/// A path as it is written, and the name that a `use` gives to what it leads to.
+/// A path as it is written, and the name that a `use` gives to its target.
 pub struct Named {
     pub path: Vec<String>,
     pub alias: String,
-    /// Whether a `pub use` gives it to others.
+    /// Whether a `pub use` exports it.
     pub is_public: bool,
 }
 
@@ -210,7 +210,7 @@ impl<'ast> Visit<'ast> for Names {
     }
 
     fn visit_macro(&mut self, macro_: &'ast syn::Macro) {
-        // Arguments that are expressions, as those of `assert!` and `log::info!` are.
+        // Macros whose arguments are expressions, such as `assert!` and `log::info!`.
         let parse = syn::punctuated::Punctuated::<syn::Expr, syn::Token![,]>::parse_terminated;
         if let Ok(arguments) = macro_.parse_body_with(parse) {
             for argument in &arguments {
@@ -221,9 +221,9 @@ impl<'ast> Visit<'ast> for Names {
     }
 }
 
-/// Modules of the crate under `src`, and what leads from one to the other.
+/// The modules of the crate under `src`, and their dependencies.
 pub struct Graph {
-    /// By module: the modules that it names.
+    /// For each module, the modules that it names.
     pub arrows: BTreeMap<Vec<String>, Vec<Vec<String>>>,
     /// All modules that are files, and all folders above them.
     pub modules: std::collections::BTreeSet<Vec<String>>,
@@ -231,7 +231,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// From what the files say without their tests.
+    /// Builds the graph from the files without their tests.
     pub fn of(sources: &[Source]) -> Graph {
         let sources: Vec<&Source> = sources.iter().filter(|source| !source.is_test).collect();
         let mut graph = Graph {
@@ -267,7 +267,7 @@ impl Graph {
         graph
     }
 
-    /// A path from the root of the crate, if it leads into the crate.
+    /// The path from the root of the crate; `None` if it is outside of the crate.
     fn absolute(&self, path: &[String], module: &[String]) -> Option<Vec<String>> {
         let (first, rest) = path.split_first()?;
         match first.as_str() {
@@ -286,7 +286,7 @@ impl Graph {
         }
     }
 
-    /// The module that a path leads to, past what modules give on.
+    /// The module of a path's target, with re-exports resolved.
     fn module_of(&self, path: &[String], depth: usize) -> Option<Vec<String>> {
         for len in (1..=path.len()).rev() {
             if !self.modules.contains(&path[..len]) {

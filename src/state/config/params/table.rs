@@ -1,29 +1,30 @@
-//! The shape of the parameter table: what a row says, and how a name is found.
+//! The structure of the parameter table.
 //!
-//! The rows themselves stand in the module above; the macro here turns them into
-//! the [`Config`](super::Config) struct, its defaults and [`PARAMS`](super::PARAMS),
-//! so that a parameter cannot have a field without a row or a row without a field.
+//! The rows stand in the module above. The macro here turns them into the
+//! [`Config`](super::Config) struct, its defaults and [`PARAMS`](super::PARAMS), so that every
+//! parameter has both a field and a row.
 
 use super::Config;
 use crate::state::config::kind::ParamKind;
 use crate::state::config::value::{Source, ValueError};
 
-/// What sets a parameter apart from a plain one that CONFIG SET may change.
+/// Special properties of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flag {
     /// Takes effect at the start only; CONFIG SET refuses it.
     Start,
     /// CONFIG SET needs `enable-protected-configs`.
     Guarded,
-    /// Taken, kept and listed so that a Redis file works, but has no effect here.
+    /// Accepted, kept and listed so that a Redis file works, but without effect here.
     Inert,
-    /// CONFIG GET shows it only when it is asked for by its full name.
+    /// CONFIG GET shows it only under its full name.
     Hidden,
-    /// Must not appear in the slow log, MONITOR or the server's log.
+    /// Must not appear in the slow log, MONITOR or the log.
     Secret,
-    /// Depends on where the server was started, so CONFIG REWRITE always writes it.
+    /// Depends on the directory in which the server was started, so CONFIG REWRITE always
+    /// writes it.
     Located,
-    /// A directive of files and of the command line only; CONFIG does not know it.
+    /// A directive of files and the command line only; not visible to CONFIG.
     FileOnly,
 }
 
@@ -31,7 +32,7 @@ pub enum Flag {
 type Get = fn(&Config, &ParamKind) -> Vec<u8>;
 /// Sets a parameter from the words of a directive.
 type Set = fn(&mut Config, &ParamKind, &[Vec<u8>], Source) -> Result<(), ValueError>;
-/// The argument parts of the lines that a file needs to say a value.
+/// The arguments of the lines that express a value in a file.
 type Lines = fn(&Config, &ParamKind) -> Vec<Vec<u8>>;
 
 /// A row of the parameter table.
@@ -40,11 +41,11 @@ pub struct Param {
     pub name: &'static str,
     /// Other names; CONFIG GET lists each as a parameter of its own.
     pub aliases: &'static [&'static str],
-    /// The values taken.
+    /// The accepted values.
     pub kind: ParamKind,
-    /// What sets it apart.
+    /// Special properties.
     pub flags: &'static [Flag],
-    /// One line on what it does.
+    /// One line of documentation.
     about: &'static str,
     pub(in crate::state::config) get: Get,
     pub(in crate::state::config) set: Set,
@@ -81,7 +82,7 @@ impl Param {
         self.flags.contains(&flag)
     }
 
-    /// One line on what it does.
+    /// One line of documentation.
     pub fn about(&self) -> String {
         let about = self.about.trim();
         if self.has(Flag::Inert) {
@@ -96,7 +97,7 @@ impl Param {
         (self.get)(config, &self.kind)
     }
 
-    /// Takes the words of a directive into `config`.
+    /// Sets the parameter in `config` from the words of a directive.
     pub(in crate::state::config) fn assign(
         &self,
         config: &mut Config,
@@ -129,7 +130,7 @@ macro_rules! params {
         $field:ident : $type:ty = $default:expr
             => $name:literal $(| $alias:literal)* , $kind:expr $(, $flag:ident)* ;
     )*) => {
-        /// The values of all parameters. Units stand last in a field's name.
+        /// The values of all parameters. The names of fields end with their units.
         #[derive(Clone, Debug, PartialEq)]
         pub struct Config {
             $( #[doc = $about] pub $field: $type, )*

@@ -1,12 +1,12 @@
-//! A parameter that is not marked as without effect has one: some code reads it. Showing
-//! it in INFO counts, too: Sentinel reads `replica-priority` there.
+//! Code must read every parameter that is not marked as without effect. INFO counts as a
+//! reader: Sentinel reads `replica-priority` there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::super::*;
 
-/// The rows' source: which field is whose.
+/// The source of the rows, with the names of the fields.
 const ROWS: &str = include_str!("../params.rs");
 
 /// The field of each row, with the parameter's name.
@@ -33,8 +33,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Code without comments and without tests; in one line, so that it does not matter how
-/// it is laid out.
+/// Code without comments and tests, in one line, independent of its layout.
 fn condensed(text: &str) -> String {
     let code = text.split("#[cfg(test)]\nmod tests {").next();
     code.unwrap_or_default()
@@ -58,7 +57,7 @@ fn readers() -> String {
         .iter()
         .map(|path| condensed(&fs::read_to_string(path).unwrap()))
         .collect();
-    // What brings values within their bounds is no reader, and it stands last.
+    // `normalise` does not count as a reader; it is the last method.
     let (accessors, _) = include_str!("../../config.rs")
         .split_once("fn normalise")
         .unwrap();
@@ -67,7 +66,7 @@ fn readers() -> String {
     code
 }
 
-/// Whether `code` reads a field of something that is called a configuration.
+/// Whether `code` reads a field of a variable that is named like a configuration.
 fn is_read(code: &str, field: &str) -> bool {
     let named = |before: &str| {
         let receivers = ["config", "config()", "load()", "new", "old"];
@@ -92,7 +91,7 @@ fn a_parameter_with_an_effect_is_read_somewhere() {
         let param = Param::find(name.as_bytes()).unwrap();
         assert!(
             param.has(Flag::Inert) || is_read(&code, field),
-            "{name}: nobody reads it; mark it as without effect, or give it one"
+            "{name}: no code reads it; mark it as without effect, or give it one"
         );
     }
     assert!(!is_read(&code, "no_such_field"));

@@ -77,7 +77,7 @@ notify-keyspace-events AKE
     assert_eq!(further.changed(&again), [""; 0]);
 }
 
-/// As Redis writes them; whole units alone, so that nothing is lost.
+/// In the largest whole unit, as in Redis, so that no precision is lost.
 #[test]
 fn rewrite_writes_bytes_in_whole_units() {
     let mut config = Config::default();

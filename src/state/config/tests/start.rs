@@ -30,7 +30,7 @@ fn a_stock_file_is_taken() {
     }
 }
 
-/// Valkey's stopped a start at one line that this server did not know.
+/// Valkey's file used to fail at a parameter that this server did not know.
 #[test]
 fn files_of_newer_servers_are_taken() {
     for file in [
@@ -38,10 +38,10 @@ fn files_of_newer_servers_are_taken() {
         include_str!("../../../../tests/fixtures/valkey-8.conf"),
     ] {
         let config = parse(file).unwrap();
-        // What is as it is here by default is nothing to tell of.
-        let told = config.without_effect();
+        // Values that are the default here are not reported.
+        let inert = config.without_effect();
         let is_lazy = |name: &&str| name.contains("lazy");
-        assert!(told.iter().all(is_lazy), "{told:?}");
+        assert!(inert.iter().all(is_lazy), "{inert:?}");
     }
     let known = include_str!("../../../../tests/fixtures/parameters.txt");
     let unknown = |name: &&str| !name.starts_with('#') && Param::find(name.as_bytes()).is_none();
@@ -298,8 +298,8 @@ fn a_file_or_standard_input_comes_before_the_flags() {
         }
         other => panic!("{other:?}"),
     }
-    // As Redis takes it: behind the file a directive may begin without dashes, and a
-    // flag may hold its value.
+    // As in Redis, the first directive after the file may begin without dashes, and a flag may
+    // contain its value.
     match args(&[name, "loglevel", "verbose", "--maxmemory '700mb'"]) {
         Ok(Startup::Run(config, _)) => {
             assert_eq!(config.loglevel, LogLevel::Verbose);
@@ -324,7 +324,7 @@ fn a_file_or_standard_input_comes_before_the_flags() {
     assert!(error.to_string().contains("standard input, at line 2"));
 }
 
-/// Some mistakes show only when the server has looked around.
+/// Some errors are found only after the whole configuration is read.
 #[test]
 fn the_place_of_a_directive_is_known_later() {
     let text = b"port 1\nrename-command GET x\nrename-command set y\nUSER a >secret\nbind x";

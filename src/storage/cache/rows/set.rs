@@ -3,17 +3,17 @@
 use crate::sys::huge_pages::HugeVec;
 use crate::sys::prefetch;
 
-/// Rows of a set, at the most.
+/// The most rows of a set.
 const WAYS: usize = 16;
-/// What a row has before its key: `hash (8) ‖ key length (2) ‖ value length (2) ‖
-/// room for the value (2)`, in the order of the machine.
+/// Bytes of a row before its key: `hash (8) ‖ key length (2) ‖ value length (2) ‖ room for the
+/// value (2)`, in native byte order.
 pub const HEAD: usize = 14;
-/// Rows up to this size, key and value, have a place: of sixteen of them, each
-/// begins at a number of 16 bits.
+/// Rows up to this size, key and value, are cached. Sixteen of them fit below 64 KiB, so a row's
+/// start is a number of 16 bits.
 pub const ROW_MAX: usize = 1536;
-/// Bytes that a set of rows has more than it needs, at the most.
+/// The most bytes that a set allocates beyond what its rows need.
 const MORE: usize = 512;
-/// Bytes of rows that are better in two sets.
+/// A set with more bytes of rows is crowded.
 const CROWDED: usize = 4096;
 
 /// A row of a set.
@@ -32,46 +32,45 @@ impl Row<'_> {
     }
 }
 
-/// With its lock, what a look-up needs first stands in one line of the
-/// processor's cache.
+/// The lock and the first fields, which a look-up needs first, stand in one cache line.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Set {
-    /// A part of each row's hash, to find it by; 0 where there is none.
+    /// A part of each row's hash, to find it by; 0 where there is no row.
     marks: [u16; WAYS],
     /// The rows, in any order and with gaps.
     memory: HugeVec<u8>,
-    /// Where in it each row begins.
+    /// The offset of each row in `memory`.
     starts: [u16; WAYS],
-    /// Changes with each commit that writes to it.
+    /// Changes with each commit that writes to a row of the set.
     pub version: u32,
-    /// Bytes of the gaps.
+    /// The bytes of the gaps.
     gaps: u32,
-    /// Which rows were read since the hand passed, a bit for each.
+    /// The rows that were read since the hand passed, a bit for each.
     used: u16,
     rows: u8,
     hand: u8,
-    /// How many bits of their hashes tell its rows from those of other sets.
+    /// How many bits of their hashes its rows share, which tells them from those of other sets.
     pub depth: u8,
 }
 
-/// What a row with this hash is marked with: never 0.
+/// The mark of a row with this hash: never 0.
 fn mark(hash: u64) -> u16 {
     hash as u16 | 1
 }
 
 impl Set {
-    /// How many there are.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         usize::from(self.rows)
     }
 
-    /// Bytes of memory that they have.
+    /// The bytes of memory allocated for the rows.
     pub fn capacity(&self) -> usize {
         self.memory.capacity()
     }
 
-    /// Whether it has so many rows, or of such a size, that two sets were better.
+    /// Whether the rows are so many, or so large, that they should be in two sets.
     #[inline]
     pub fn is_crowded(&self) -> bool {
         self.rows() == WAYS || self.memory.len() > CROWDED
@@ -94,7 +93,7 @@ impl Set {
         None
     }
 
-    /// Has what most rows consist of fetched of the first one with this hash's mark.
+    /// Prefetches the first two cache lines of the first row with this hash's mark.
     pub fn prefetch(&self, hash: u64) {
         let mark = mark(hash);
         if let Some(at) = self.marks.iter().position(|known| *known == mark) {
@@ -130,7 +129,7 @@ impl Set {
         self.used = (self.used & !(1 << at)) | (u16::from(used) << at);
     }
 
-    /// Replaces the value of a row if it fits into the room of the old one.
+    /// Replaces the value of a row if it fits into the room of the old one, and uses half of it.
     pub fn overwrite(&mut self, at: usize, value: &[u8]) -> bool {
         let row = self.row(at);
         let (room, key_len) = (row.room, row.key.len());
@@ -191,8 +190,8 @@ impl Set {
         self.rows += 1;
     }
 
-    /// Moves the rows to `other`, which is empty, that the next bit of their hashes
-    /// says belong there, of those from `bit` on. From now on both have one more bit.
+    /// Moves the rows whose next bit of the hash, counted from `bit` on, is set to `other`, which
+    /// is empty. From now on both are divided by one more bit.
     pub fn split(&mut self, other: &mut Set, bit: u32) {
         let next = bit + u32::from(self.depth);
         let moves = |row: Row<'_>| row.hash >> next & 1 != 0;
@@ -219,7 +218,7 @@ impl Set {
         self.memory.len() - self.gaps as usize
     }
 
-    /// Closes the gaps; there is room for `capacity` bytes then.
+    /// Closes the gaps, and reserves `capacity` bytes.
     fn rebuild(&mut self, capacity: usize) {
         let mut memory = HugeVec::with_capacity(capacity);
         for at in 0..self.rows() {
@@ -232,7 +231,7 @@ impl Set {
         self.gaps = 0;
     }
 
-    /// Drops the first row behind the hand that was not read since it passed last.
+    /// Drops the first row after the set's own hand that was not read since that hand passed.
     fn evict(&mut self) {
         loop {
             let at = usize::from(self.hand) % self.rows();
@@ -244,8 +243,8 @@ impl Set {
         }
     }
 
-    /// The hand passes: drops what nobody has read since it did last, or all; tells
-    /// whether it has found something.
+    /// Called when the hand passes: drops the rows that were not read since it last did, or all.
+    /// Returns whether it dropped any.
     pub fn sweep(&mut self, all: bool) -> bool {
         let before = self.rows;
         for at in (0..self.rows()).rev() {

@@ -1,10 +1,10 @@
-// RocksDB's file system as `../disk.rs` wants it: what the operating system cannot do now
-// may go well later, and a log that could not be written has no torn end.
+// RocksDB's file system as `../disk.rs` needs it: errors of the operating system are retryable, and
+// a log has no torn end after a failed write.
 //
-// RocksDB gives up for good ("fatal") after most errors of files, and for each errno in
-// another way. Marked as retryable and as an error of one file, every error leads to the
-// same state: writes are refused until `DB::Resume` has written the memtables to new files
-// and has begun a new log. RocksDB never writes to a file again that had an error.
+// RocksDB stops for good ("fatal") after most errors of files, and treats each errno differently.
+// Marked as retryable and as an error of one file, every error leads to the same state: writes are
+// refused until `DB::Resume` has written the memtables to new files and has begun a new log.
+// RocksDB never writes again to a file that had an error.
 
 #include <cstddef>
 #include <cstdint>
@@ -32,18 +32,18 @@ using rocksdb::Status;
 
 namespace kedis {
 
-// That of `../wal/files.cc`.
+// Defined in `../wal/files.cc`.
 std::shared_ptr<FileSystem> FilesWithMarks();
 
 }  // namespace kedis
 
-// Those of `../disk.rs`.
+// Defined in `../disk.rs`.
 extern "C" {
-// Whether room was made by giving up the rest of the reserve.
+// Releases the rest of the reserve; returns whether that makes space.
 bool kedis_disk_make_room(const void* disk);
-// Whether so many bytes are free besides what memtables need; if not, a compaction fails.
-bool kedis_disk_spares(const void* disk, size_t bytes);
-// How many bytes a file may allocate now before it needs them, of those that it asks for.
+// Whether a compaction may write so many bytes; if not, it fails.
+bool kedis_disk_admits_compaction(const void* disk, size_t bytes);
+// How many of the wanted bytes a file may preallocate now.
 uint64_t kedis_disk_preallocation(const void* disk, uint64_t wanted);
 void kedis_disk_failed(const void* disk, const char* text, size_t len);
 void kedis_disk_free(const void* disk);
@@ -57,15 +57,15 @@ class Disk final {
   ~Disk() { kedis_disk_free(rust_); }
 
   bool MakeRoom() const { return kedis_disk_make_room(rust_); }
-  bool Spares(size_t bytes) const { return kedis_disk_spares(rust_, bytes); }
+  bool AdmitsCompaction(size_t bytes) const { return kedis_disk_admits_compaction(rust_, bytes); }
   size_t Preallocation(size_t wanted) const { return kedis_disk_preallocation(rust_, wanted); }
 
-  // An error as RocksDB is to see it.
+  // The error as RocksDB gets it.
   IOStatus Seen(IOStatus status) const {
     if (!status.IsIOError() || status.IsPathNotFound()) return status;
     const std::string text = status.ToString();
     kedis_disk_failed(rust_, text.data(), text.size());
-    // Without the code of a full disk: RocksDB would wait for room in a way of its own.
+    // Not as `NoSpace`: RocksDB would wait for space in its own way.
     const char* state = status.getState();
     IOStatus seen = status.IsNoSpace() ? IOStatus::IOError(state == nullptr ? "" : state)
                                        : std::move(status);
@@ -80,35 +80,35 @@ class Disk final {
 
 using DiskRef = std::shared_ptr<const Disk>;
 
-// What a file is for. RocksDB needs none of those that have its options.
-enum class Kind { kTable, kOptions, kOther };
+// What a file is for. RocksDB can do without its OPTIONS files.
+enum class FileKind { kTable, kOptions, kOther };
 
-Kind KindOf(const std::string& name) {
-  if (Slice(name).ends_with(".sst")) return Kind::kTable;
-  return name.find("/OPTIONS-") == std::string::npos ? Kind::kOther : Kind::kOptions;
+FileKind FileKindOf(const std::string& name) {
+  if (Slice(name).ends_with(".sst")) return FileKind::kTable;
+  return name.find("/OPTIONS-") == std::string::npos ? FileKind::kOther : FileKind::kOptions;
 }
 
 class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
  public:
-  WritableFile(std::unique_ptr<FSWritableFile>&& file, DiskRef disk, uint64_t size, Kind kind)
+  WritableFile(std::unique_ptr<FSWritableFile>&& file, DiskRef disk, uint64_t size, FileKind kind)
       : FSWritableFileOwnerWrapper(std::move(file)),
         disk_(std::move(disk)),
         size_(size),
         kind_(kind) {}
 
   IOStatus Append(const Slice& data, const IOOptions& options, IODebugContext* debug) override {
-    // Compactions can wait for room, and take none that memtables need. The manifest that
-    // they write to cannot wait.
+    // Compactions can wait for space, and must not take what memtables need. The manifest that they
+    // write to cannot wait.
     const bool compacts =
-        kind_ == Kind::kTable && options.io_activity == Env::IOActivity::kCompaction;
-    if (compacts && !disk_->Spares(data.size())) {
+        kind_ == FileKind::kTable && options.io_activity == Env::IOActivity::kCompaction;
+    if (compacts && !disk_->AdmitsCompaction(data.size())) {
       return disk_->Seen(IOStatus::NoSpace("memtables need the room that is left"));
     }
     IOStatus done = target()->Append(data, options, debug);
     if (!done.ok()) {
-      // A part of it may stand there.
+      // A part of the data may have been written.
       IOStatus cut = target()->Truncate(size_, options, debug);
-      const bool waits = compacts || kind_ == Kind::kOptions;
+      const bool waits = compacts || kind_ == FileKind::kOptions;
       if (done.IsNoSpace() && cut.ok() && !waits && disk_->MakeRoom()) {
         done = target()->Append(data, options, debug);
         if (!done.ok()) cut = target()->Truncate(size_, options, debug);
@@ -155,10 +155,10 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
   const DiskRef disk_;
   uint64_t size_;
   size_t preallocation_ = 0;
-  const Kind kind_;
+  const FileKind kind_;
 };
 
-// What a compaction cannot read now must not stop it for good either.
+// A read error must not stop compactions for good either.
 class RandomAccessFile final : public rocksdb::FSRandomAccessFileOwnerWrapper {
  public:
   RandomAccessFile(std::unique_ptr<FSRandomAccessFile>&& file, DiskRef disk)
@@ -207,7 +207,7 @@ class Files final : public rocksdb::FileSystemWrapper {
                            std::unique_ptr<FSWritableFile>* file,
                            IODebugContext* debug) override {
     IOStatus made = target()->NewWritableFile(name, options, file, debug);
-    if (made.IsNoSpace() && KindOf(name) != Kind::kOptions && disk_->MakeRoom()) {
+    if (made.IsNoSpace() && FileKindOf(name) != FileKind::kOptions && disk_->MakeRoom()) {
       made = target()->NewWritableFile(name, options, file, debug);
     }
     return Wrap(std::move(made), name, file, 0);
@@ -244,7 +244,7 @@ class Files final : public rocksdb::FileSystemWrapper {
   }
   IOStatus LinkFile(const std::string& from, const std::string& to, const IOOptions& options,
                     IODebugContext* debug) override {
-    // Where that is not supported RocksDB copies.
+    // Not through `Seen`: where links are not supported, RocksDB copies.
     return target()->LinkFile(from, to, options, debug);
   }
   IOStatus SyncFile(const std::string& name, const FileOptions& file_options,
@@ -256,7 +256,7 @@ class Files final : public rocksdb::FileSystemWrapper {
   IOStatus Wrap(IOStatus made, const std::string& name, std::unique_ptr<FSWritableFile>* file,
                 uint64_t size) {
     if (made.ok()) {
-      file->reset(new WritableFile(std::move(*file), disk_, size, KindOf(name)));
+      file->reset(new WritableFile(std::move(*file), disk_, size, FileKindOf(name)));
     }
     return disk_->Seen(std::move(made));
   }
@@ -273,9 +273,9 @@ struct CColumnFamily {
   rocksdb::ColumnFamilyHandle* rep;
 };
 
-// Returns whether it went well; why not is written to `text`, up to `len` bytes, which then
-// says how many there are.
-bool Told(const Status& status, char* text, size_t* len) {
+// Returns whether the status is OK. If it is not, writes its text to `text`, at most `len` bytes.
+// `len` becomes the number of bytes written.
+bool Report(const Status& status, char* text, size_t* len) {
   const std::string why = status.ok() ? "" : status.ToString();
   *len = why.copy(text, *len);
   return status.ok();
@@ -283,7 +283,7 @@ bool Told(const Status& status, char* text, size_t* len) {
 
 }  // namespace
 
-// An environment with these files. Takes over `disk`.
+// An environment with this file system. Takes over `disk`.
 extern "C" void* kedis_disk_env(const void* disk) {
   auto shared = std::make_shared<const Disk>(disk);
   auto files = std::make_shared<Files>(kedis::FilesWithMarks(), std::move(shared));
@@ -293,17 +293,17 @@ extern "C" void* kedis_disk_env(const void* disk) {
 // `DB::Resume` of the database that has this column family.
 extern "C" bool kedis_disk_resume(CColumnFamily* family, char* text, size_t* len) {
   auto* handle = static_cast<rocksdb::ColumnFamilyHandleImpl*>(family->rep);
-  return Told(handle->db()->Resume(), text, len);
+  return Report(handle->db()->Resume(), text, len);
 }
 
-// Begins to write out the memtable of this column family. Unlike in RocksDB's C interface as
-// Rust has it, the caller does not wait while there are too many files or memtables; if there
-// are so many that writes are stopped, nothing begins.
+// Begins to write out the memtable of this column family. The Rust binding has no
+// `allow_write_stall`: with it the caller does not wait during a write stall. If writes are
+// stopped, nothing begins.
 extern "C" bool kedis_disk_begin_flush(CColumnFamily* family, char* text, size_t* len) {
   auto* handle = static_cast<rocksdb::ColumnFamilyHandleImpl*>(family->rep);
   rocksdb::FlushOptions options;
   options.wait = false;
   options.allow_write_stall = true;
   const Status begun = handle->db()->Flush(options, handle);
-  return Told(begun.IsTryAgain() ? Status::OK() : begun, text, len);
+  return Report(begun.IsTryAgain() ? Status::OK() : begun, text, len);
 }

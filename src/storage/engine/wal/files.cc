@@ -1,6 +1,6 @@
-// A file system of RocksDB that tells `marks.rs` how far each file of the write-ahead
-// log is written and synced. Everything else goes to the default file system unchanged.
-// That of `../disk/files.cc` stands on it.
+// A file system of RocksDB that reports to `marks.rs` how far each file of the write-ahead log is
+// written and synced. Everything else goes to the default file system unchanged. The file system of
+// `../disk/files.cc` is built on it.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include "rocksdb/file_system.h"
 #include "util/crc32c.h"
 
-// Those of `marks.rs`.
+// Defined in `marks.rs`.
 extern "C" {
 void* kedis_wal_created(const char* path, size_t len);
 void kedis_wal_closed(void* log);
@@ -84,7 +84,7 @@ class Files final : public rocksdb::FileSystemWrapper {
   }
   IOStatus DeleteFile(const std::string& path, const IOOptions& options,
                       IODebugContext* dbg) override {
-    // Before: nobody may look for a file that RocksDB does not need any more.
+    // Before the file is deleted: a slot without a file means a loss.
     if (!kedis_wal_forget(path.data(), path.size())) {
       return IOStatus::IOError("the marks of the write-ahead log cannot be synced", path);
     }
@@ -102,7 +102,7 @@ std::shared_ptr<FileSystem> FilesWithMarks() {
 
 }  // namespace kedis
 
-// The checksum that records of the log carry.
+// The checksum of a fragment of the log.
 extern "C" uint32_t kedis_wal_checksum(const char* data, size_t len) {
   return rocksdb::crc32c::Mask(rocksdb::crc32c::Value(data, len));
 }

@@ -1,22 +1,21 @@
-//! How far the files of the write-ahead log, and the manifests, were written and synced, in
-//! a file of its own that outlives the process: it tells a file that has lost something
-//! from one whose last record was under way. Manifests have the format of the log.
+//! Records how far the files of the write-ahead log, and the manifests, were written and synced, in
+//! a file that outlives the process. So a start can tell a file that has lost data from one whose
+//! last record was being written. Manifests have the format of the log.
 //!
-//! After a crash of the process alone the system still has all that was written. After a
-//! crash of the machine only what was synced must be there; the machine has an id that
-//! changes with each of its starts.
+//! After a crash of the process alone the operating system still has all that was written. After a
+//! crash of the machine only what was synced must be there. The machine is known by an id that
+//! changes with each boot.
 //!
 //! ```text
 //! magic (8) ‖ version (8) ‖ 16 zeros, then slots:
 //! number of the file (8; 0: free; a manifest's with the highest bit) ‖ machine (8) ‖ written (8) ‖ synced (8)
 //! ```
 //!
-//! Both lengths end where a record ends. The file is mapped into memory, so that noting a
-//! commit costs two stores and no call of the system. A page of it goes to the disk after
-//! what it speaks of, so it never says too much of what is synced. The file is called
-//! [`NAME`] and stands in the directory of the database. A file of the log that RocksDB
-//! does not need any more loses its slot, on the disk too, before it is removed: a slot
-//! without its file means that something is lost.
+//! Both lengths end where a record ends. The file is mapped into memory, so noting a commit costs
+//! two stores and no system call. A page of it is written to the disk after the data that it
+//! describes was synced, so it never claims more than is synced. The file is [`NAME`] in the
+//! directory of the database. Before a file of the log that RocksDB does not need any more is
+//! removed, its slot is freed, on the disk too: a slot without its file means that data is lost.
 
 use super::{BLOCK, FIRST, HEADER, MIDDLE, REUSED, ZERO};
 use crate::storage::Result;
@@ -35,8 +34,8 @@ pub const NAME: &str = "WAL-MARKS";
 const MAGIC: u64 = u64::from_be_bytes(*b"KEDISWAL");
 const VERSION: u64 = 1;
 const PAGE: usize = 4096;
-/// Files of the log whose marks are kept at the same time. There are never nearly as many;
-/// what has no slot is judged by its contents alone.
+/// The number of files whose marks are kept at the same time, far more than there are; a file
+/// without a slot is judged by its contents alone.
 const SLOTS: usize = (PAGE - HEAD) / size_of::<Slot>();
 const HEAD: usize = 32;
 
@@ -59,34 +58,34 @@ struct Page {
 
 const _: () = assert!(size_of::<Page>() <= PAGE && HEAD == std::mem::offset_of!(Page, slots));
 
-/// What is known of a file of the log.
+/// The marks of a file of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// Its number.
+    /// The file's number.
     pub number: u64,
-    /// Bytes that were written, at the least.
+    /// At least so many bytes were written.
     pub written: u64,
-    /// Bytes that must be there and whole.
+    /// So many bytes must be there and intact.
     pub required: u64,
-    /// Whether the machine has been started anew since they were written.
+    /// Whether the machine has been booted since they were written.
     pub machine_restarted: bool,
 }
 
 impl Mark {
-    /// Whether it is of a manifest.
+    /// Whether the file is a manifest.
     pub fn is_manifest(&self) -> bool {
         self.number & MANIFEST != 0
     }
 }
 
-/// The file, mapped.
+/// The file with the marks, mapped.
 struct Marks {
     page: NonNull<Page>,
     dir: PathBuf,
     machine: u64,
-    /// Held while a slot is taken.
+    /// Held while a free slot is chosen.
     claim: Mutex<()>,
-    /// Which files the disk has slots of, and how far they are synced by these.
+    /// The slots that are on the disk: numbers of files, and how far they are synced.
     on_disk: Mutex<Vec<(u64, u64)>>,
 }
 
@@ -100,14 +99,14 @@ unsafe impl Sync for Marks {}
 impl Drop for Marks {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        // SAFETY: mapped with this length, and nobody refers to it any more.
+        // SAFETY: mapped with this length, and no other reference to it exists.
         if let Err(error) = unsafe { munmap(self.page.as_ptr().cast(), PAGE) } {
             log::debug!("cannot unmap {NAME}: {error}");
         }
     }
 }
 
-/// The databases of this process that are open, or about to be.
+/// The databases that this process has open or is opening.
 static OPEN: Mutex<Vec<Arc<Marks>>> = Mutex::new(Vec::new());
 
 /// Keeps the marks of a database while it is open.
@@ -122,25 +121,25 @@ impl Drop for Keeper {
 }
 
 impl Keeper {
-    /// Keeps marks from now on, in a file that is made if it is not there.
+    /// Keeps marks from now on; creates the file if it does not exist.
     ///
     /// # Errors
-    /// The file cannot be made or mapped.
+    /// The file cannot be created or mapped.
     pub fn new(dir: &Path) -> Result<Keeper> {
         let marks = Arc::new(Marks::open(dir)?);
         OPEN.lock().push(marks.clone());
         Ok(Keeper { marks })
     }
 
-    /// Has the disk take how far the files are synced, if that has changed.
+    /// Syncs the marks to the disk, if slots or how far files are synced have changed.
     ///
     /// # Errors
-    /// The disk does not.
+    /// The sync fails.
     pub fn sync(&self) -> Result<()> {
         Ok(self.marks.sync()?)
     }
 
-    /// Forgets files that are gone.
+    /// Frees the slots of files that do not exist any more.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -159,21 +158,21 @@ impl Keeper {
     }
 }
 
-/// Whether this process has a database open.
+/// Whether this process has the database open.
 pub fn is_open(dir: &Path) -> bool {
     OPEN.lock().iter().any(|marks| marks.dir == dir)
 }
 
 const MANIFEST: u64 = 1 << 63;
 
-/// What a manifest is called here, by its name.
+/// The number of a manifest in the marks, from its path.
 pub fn manifest_number(path: &Path) -> Option<u64> {
     let digits = path.file_name()?.to_str()?.strip_prefix("MANIFEST-")?;
     let all = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     all.then(|| Some(digits.parse::<u64>().ok()? | MANIFEST))?
 }
 
-/// Adds marks to a copy of a database, all of which is synced.
+/// Adds marks to a copy of a database, which is synced.
 ///
 /// # Errors
 /// They cannot be written.
@@ -197,10 +196,10 @@ pub fn add_to_copy(dir: &Path) -> Result<()> {
     Ok(crate::sys::files::sync_dir(dir)?)
 }
 
-/// What the file says of a database that nobody has open. `None` if there is no such file.
+/// Reads the marks of a database that is not open. `None` if it has none.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub fn read(dir: &Path) -> Result<Option<Vec<Mark>>> {
     let file = match File::open(dir.join(NAME)) {
         Ok(file) => file,
@@ -236,7 +235,7 @@ pub fn read(dir: &Path) -> Result<Option<Vec<Mark>>> {
     ))
 }
 
-/// Changes with each start of the machine; 0 where the system does not tell.
+/// Changes with each boot of the machine; 0 if the system has no boot id.
 fn machine() -> u64 {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let mut hasher = siphasher::sip::SipHasher13::new();
@@ -253,7 +252,7 @@ impl Marks {
         let file = match options.open(&path) {
             Ok(file) if file.metadata()?.len() >= PAGE as u64 => file,
             _ => {
-                // Room on the disk is taken now: none may be missing later.
+                // The space on the disk is taken now, so that it is not missing later.
                 let mut page = vec![0; PAGE];
                 page[..8].copy_from_slice(&MAGIC.to_ne_bytes());
                 page[8..16].copy_from_slice(&VERSION.to_ne_bytes());
@@ -264,7 +263,7 @@ impl Marks {
                 file
             }
         };
-        // SAFETY: nobody else uses that address yet; the length is that of the file.
+        // SAFETY: a new mapping at an address that the kernel chooses; the file has this length.
         let page = unsafe {
             let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
             mmap(std::ptr::null_mut(), PAGE, protection, flags, &file, 0)
@@ -281,8 +280,7 @@ impl Marks {
         })
     }
 
-    /// Has the disk take which files have slots and how far they are synced, if that has
-    /// changed.
+    /// Syncs the page to the disk, if files with slots or how far they are synced have changed.
     #[allow(unsafe_code)]
     fn sync(&self) -> std::io::Result<()> {
         let mut on_disk = self.on_disk.lock();
@@ -298,18 +296,18 @@ impl Marks {
         Ok(())
     }
 
-    /// Gives up the slot of a file, if it has one.
+    /// Frees the slot of a file, if it has one.
     fn free(&self, number: u64) {
         for slot in &self.page().slots {
             let (done, failed) = (Ordering::AcqRel, Ordering::Relaxed);
-            // It belongs to another file otherwise.
+            // If the exchange fails, the slot belongs to another file.
             let _ = slot.number.compare_exchange(number, 0, done, failed);
         }
     }
 
     #[allow(unsafe_code)]
     fn page(&self) -> &Page {
-        // SAFETY: it is mapped, large enough, and holds atomics, which any bytes are.
+        // SAFETY: it is mapped, large enough, and holds atomics, for which any bytes are valid.
         unsafe { self.page.as_ref() }
     }
 }
@@ -324,7 +322,7 @@ struct Log {
 impl Log {
     fn create(marks: Arc<Marks>, number: u64) -> Option<Log> {
         marks.free(number);
-        // A log and a manifest may be made at the same time.
+        // A log and a manifest may be created at the same time.
         let claim = marks.claim.lock();
         let slots = &marks.page().slots;
         let is_free = |slot: &Slot| slot.number.load(Ordering::Acquire) == 0;
@@ -343,20 +341,20 @@ impl Log {
     }
 }
 
-/// Finds the ends of records in what is appended to a file, however it is cut.
+/// Finds the ends of records in the bytes appended to a file, however they are divided.
 #[derive(Default)]
 struct RecordEnds {
     /// Bytes appended.
     len: u64,
-    /// Where the last whole record ends.
+    /// The end of the last complete record.
     whole: u64,
     header: [u8; HEADER],
     header_len: usize,
-    /// Bytes of the fragment, or of the padding, that are still to come.
+    /// Bytes of the fragment that are still to come.
     to_come: usize,
-    /// Whether a record goes on after the fragment.
+    /// Whether the record continues after this fragment.
     in_record: bool,
-    /// It cannot be followed.
+    /// The format is not known; ends are not found any more.
     lost: bool,
 }
 
@@ -383,11 +381,11 @@ impl RecordEnds {
         }
     }
 
-    /// Takes bytes of a header, or begins with the padding of a block.
+    /// Takes bytes of a header, or of the padding at the end of a block.
     fn take_header(&mut self, data: &[u8]) -> usize {
         let left = BLOCK - (self.len % BLOCK as u64) as usize;
         if self.header_len == 0 && left < HEADER {
-            // No header: what comes is padding and nothing that ends a record.
+            // The rest of the block is padding, which ends no record.
             let taken = left.min(data.len());
             return taken;
         }
@@ -404,7 +402,7 @@ impl RecordEnds {
     }
 }
 
-/// What `files.cc` calls. A log comes from `kedis_wal_created` and is used until
+/// The functions that `files.cc` calls. A log comes from `kedis_wal_created` and is used until
 /// `kedis_wal_closed`.
 #[allow(unsafe_code)]
 mod calls {
@@ -412,10 +410,11 @@ mod calls {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
-    /// The file of a log with this path, in one of the open databases.
+    /// The marks and the number of the log file or manifest with this path, if its database is
+    /// open.
     ///
     /// # Safety
-    /// The path has this length.
+    /// `path` points to `len` bytes.
     unsafe fn place(path: *const u8, len: usize) -> Option<(Arc<Marks>, u64)> {
         // SAFETY: by the contract.
         let path = unsafe { std::slice::from_raw_parts(path, len) };
@@ -428,7 +427,7 @@ mod calls {
     }
 
     /// # Safety
-    /// The path has this length.
+    /// `path` points to `len` bytes.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn kedis_wal_created(path: *const u8, len: usize) -> Option<Box<Log>> {
         // SAFETY: by the contract.
@@ -442,7 +441,7 @@ mod calls {
     }
 
     /// # Safety
-    /// There are as many bytes.
+    /// `data` points to `len` bytes.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn kedis_wal_appended(log: &Log, data: *const u8, len: usize) {
         let mut ends = log.ends.lock();
@@ -460,15 +459,15 @@ mod calls {
     extern "C" fn kedis_wal_synced(log: &Log, up_to: u64, ok: bool) {
         match ok {
             true => _ = log.slot().synced.fetch_max(up_to, Ordering::AcqRel),
-            // The system may have dropped what the disk did not take.
+            // The kernel may have dropped the pages that it could not write.
             false => log.slot().machine.store(0, Ordering::Release),
         }
     }
 
-    /// The file is about to be removed; says whether it may be.
+    /// Called before the file is removed; returns whether it may be.
     ///
     /// # Safety
-    /// The path has this length.
+    /// `path` points to `len` bytes.
     #[unsafe(no_mangle)]
     pub unsafe extern "C" fn kedis_wal_forget(path: *const u8, len: usize) -> bool {
         // SAFETY: by the contract.
@@ -523,8 +522,8 @@ mod tests {
         }
     }
 
-    /// A power cut after the removal left a slot without a file: the start was refused as
-    /// if something were lost.
+    /// A power cut after the removal left a slot without a file, and the start was refused as if
+    /// data were lost.
     #[test]
     fn the_disk_forgets_a_file_before_it_is_removed() {
         let dir = tempfile::tempdir().unwrap();
@@ -538,7 +537,7 @@ mod tests {
         assert_eq!(on_disk(), [(12, 200), (13, 200)]);
         let path = dir.path().join("000012.log");
         let path = path.to_str().unwrap();
-        // SAFETY: the path has this length.
+        // SAFETY: pointer and length are those of `path`.
         #[allow(unsafe_code)]
         let may_go = unsafe { calls::kedis_wal_forget(path.as_ptr(), path.len()) };
         assert!(may_go);
@@ -560,7 +559,7 @@ mod tests {
             machine_restarted,
         };
         assert_eq!(read(dir.path()).unwrap(), Some(vec![mark(300, false)]));
-        // As after a sync that failed, or a start of the machine.
+        // As after a failed sync, or a boot of the machine.
         log.slot().machine.store(0, Ordering::Release);
         assert_eq!(read(dir.path()).unwrap(), Some(vec![mark(200, true)]));
         keeper.marks.free(12);

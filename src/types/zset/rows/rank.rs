@@ -1,6 +1,6 @@
-//! Order statistics of a sorted set in rows. How many elements lie between two places, and
-//! which place is the n-th, is asked here and nowhere else. What is near an end is walked to; for the rest of a large sorted
-//! set storage keeps a rank index.
+//! Order statistics of a sorted set in rows: how many elements lie between two places,
+//! and which place is the n-th. Near an end the elements are counted by a walk; for the
+//! rest of a large sorted set, storage keeps a rank index.
 
 use super::Rows;
 use crate::storage::Direction;
@@ -9,12 +9,12 @@ use crate::types::OpResult;
 use crate::types::zset::span::{Place, Span};
 use std::ops::ControlFlow;
 
-/// A walk over more elements than this is worth a rank index; over few in tests, so that
-/// small sorted sets have one.
+/// Walks over more elements than this use a rank index. Low in tests, so that small
+/// sorted sets have one.
 const LONG_WALK: u64 = if cfg!(test) { 8 } else { 1024 };
 
-/// How many elements stand in `span`; from the beginning up to an element's
-/// place, that is its rank.
+/// The number of elements in `span`; for a span from the beginning to an element's
+/// place, that is the element's rank.
 pub(in crate::types::zset) fn count_within(
     rows: &Rows,
     view: &mut View,
@@ -41,8 +41,7 @@ pub(in crate::types::zset) fn count_within(
     Ok(walk(rows, view, span, u64::MAX)?.unwrap_or(rows.count))
 }
 
-/// The place of the element in `span` that has `skipped` others before it,
-/// counted in `direction`.
+/// The place of the element in `span` with rank `skipped`, counted in `direction`.
 pub(super) fn place_at(
     rows: &Rows,
     view: &mut View,
@@ -86,8 +85,8 @@ pub(super) fn place_at(
     nth(rows, view, span, direction, skipped)
 }
 
-/// How many elements stand before `place`; before none, that is all. `None`: there
-/// is no rank index.
+/// The number of elements before `place`; `None` as the place: all elements. Returns
+/// `None` without a rank index.
 fn before(rows: &Rows, view: &mut View, place: Option<&Place>) -> OpResult<Option<u64>> {
     let span = Span {
         from: Place::new(),
@@ -110,7 +109,7 @@ fn before(rows: &Rows, view: &mut View, place: Option<&Place>) -> OpResult<Optio
     Ok(rest.map(|rest| start.before + rest))
 }
 
-/// Counts the elements in `span` one by one; gives up at more than `limit`.
+/// Counts the elements in `span` one by one; `None` if there are more than `limit`.
 fn walk(rows: &Rows, view: &mut View, span: &Span, limit: u64) -> OpResult<Option<u64>> {
     let mut count = 0;
     rows.visit(view, span, Direction::Forward, |_| {

@@ -1,4 +1,4 @@
-//! Masters that the test plays, byte by byte: older ones, newer ones, and what is none.
+//! Masters that the test simulates byte by byte: older ones, newer ones, and invalid ones.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use crate::replication::{binlog, server};
 use crate::support::conn::encode;
 use crate::support::{Value, wait_for};
 
-/// The next command that a replica says.
+/// The next command from a replica.
 fn next_command(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Option<Vec<String>> {
     let count = lines.next()?.ok()?;
     let count: usize = count.strip_prefix('*')?.parse().ok()?;
@@ -23,13 +23,13 @@ fn next_command(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Op
     Some(words)
 }
 
-/// A master as old as `REPLCONF listening-port`, which answers PSYNC with these bytes.
-/// What it hears after that are offsets; it closes when there are no more.
+/// A master that knows only `REPLCONF listening-port` and replies to PSYNC with these bytes.
+/// It records the acknowledged offset, and ends when the connection is closed.
 pub fn scripted_master(answer: Vec<u8>) -> (u16, Arc<AtomicI64>, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let heard = Arc::new(AtomicI64::new(-1));
-    let acked = heard.clone();
+    let acked = Arc::new(AtomicI64::new(-1));
+    let recorded = acked.clone();
     let thread = std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().unwrap();
         let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
@@ -38,7 +38,7 @@ pub fn scripted_master(answer: Vec<u8>) -> (u16, Arc<AtomicI64>, JoinHandle<()>)
                 ["PING", _] => b"+PONG\r\n".to_vec(),
                 ["REPLCONF", "listening-port"] => b"+OK\r\n".to_vec(),
                 ["REPLCONF", "ACK"] => {
-                    acked.store(words[2].parse().unwrap(), Ordering::Relaxed);
+                    recorded.store(words[2].parse().unwrap(), Ordering::Relaxed);
                     continue;
                 }
                 ["REPLCONF", _] => b"-ERR Unrecognized REPLCONF option\r\n".to_vec(),
@@ -51,12 +51,12 @@ pub fn scripted_master(answer: Vec<u8>) -> (u16, Arc<AtomicI64>, JoinHandle<()>)
             }
         }
     });
-    (port, heard, thread)
+    (port, acked, thread)
 }
 
 const ID: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// The answer of such a master: a file of this version with these keys, then a stream.
+/// The reply of such a master: an RDB file of this version with these keys, then a stream.
 pub fn full_sync(version: u8, keys: &[u8], stream: &[u8]) -> Vec<u8> {
     let head = format!("REDIS00{version:02}");
     let file = [head.as_bytes(), keys, &[0xFF, 0, 0, 0, 0, 0, 0, 0, 0]].concat();
@@ -64,8 +64,7 @@ pub fn full_sync(version: u8, keys: &[u8], stream: &[u8]) -> Vec<u8> {
     [head.as_bytes(), &file, stream].concat()
 }
 
-/// Old masters send spans of time, and scripts as they came: what is logged here is
-/// moments and effects.
+/// Old masters send relative TTLs and scripts; the binlog here has absolute times and effects.
 #[test]
 fn the_stream_of_an_old_master_becomes_effects() {
     let mut stream = Vec::new();
@@ -123,11 +122,11 @@ fn the_stream_of_an_old_master_becomes_effects() {
     master.join().unwrap();
 }
 
-/// Until fields can expire here, they come without their times, and the log counts them.
+/// Hash fields lose their expiry times, which Kedis does not have, and the log counts them.
 #[test]
 fn times_of_fields_are_lost_and_counted() {
     let mut keys = vec![0xFE, 0];
-    // A hash of Redis 7.4, two of whose three fields expire; one is past its time.
+    // A hash of Redis 7.4 with three fields, two with an expiry; one of them is expired.
     keys.extend([24, 1, b'h']);
     keys.extend(1_000_u64.to_le_bytes());
     keys.extend([
@@ -147,7 +146,7 @@ fn times_of_fields_are_lost_and_counted() {
     master.join().unwrap();
 }
 
-/// Newer masters send HINCRBYFLOAT as HSETEX: the link ended at the first one, for ever.
+/// Newer masters replicate HINCRBYFLOAT as HSETEX, at which the link ended permanently.
 #[test]
 fn what_a_stream_says_of_times_of_fields_is_left_out() {
     let mut stream = Vec::new();
@@ -176,8 +175,8 @@ fn what_a_stream_says_of_times_of_fields_is_left_out() {
     assert_eq!(conn.must("HGET h f"), Value::bulk("2.5"));
     assert_eq!(conn.must("HLEN h"), Value::Int(2));
     assert_eq!(conn.must("GET n"), Value::bulk("1"));
-    let told = replica.log().matches("times of their own").count();
-    assert_eq!(told, 1, "{}", replica.log());
+    let warnings = replica.log().matches("times of their own").count();
+    assert_eq!(warnings, 1, "{}", replica.log());
     conn.must("REPLICAOF NO ONE");
     drop(replica);
     master.join().unwrap();

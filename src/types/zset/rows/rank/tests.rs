@@ -1,5 +1,6 @@
-//! Ranks of a larger sorted set, which has a rank index, against a plain list.
+//! Ranks of a larger sorted set with a rank index, compared with a plain list.
 
+use crate::base::time::UnixMs;
 use crate::storage::{Engine, StorageConfig, Txn};
 use crate::types::zset::span::place;
 use crate::types::zset::*;
@@ -23,7 +24,7 @@ struct Fixture {
 }
 
 fn name(member: u32) -> Vec<u8> {
-    // Some differ only far behind where a rank index cuts places.
+    // Some differ only far behind the length to which a rank index cuts places.
     match member % 7 {
         0 => [vec![b'x'; 300], member.to_be_bytes().to_vec()].concat(),
         _ => format!("member {member}").into_bytes(),
@@ -38,7 +39,7 @@ impl Fixture {
         config.packed_max_entries = 0;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(engine.clone());
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         txn.start_command();
         Fixture {
             engine,
@@ -52,11 +53,11 @@ impl Fixture {
 
     fn commit(&mut self) {
         self.txn.commit().unwrap();
-        self.txn.begin(1).unwrap();
+        self.txn.begin(UnixMs(1)).unwrap();
         self.txn.start_command();
     }
 
-    /// Adds members, or gives other scores to some that are there.
+    /// Adds members, or changes the scores of existing ones.
     fn add(&mut self) {
         let growing = self.rng.u8(..4);
         let mut edit = Edit::open(&mut self.txn, DB, KEY).unwrap();
@@ -216,7 +217,7 @@ fn rank_indexes_keep_to_their_budget() {
     let (tallies, bytes) = fixture.engine.rank_index_usage();
     assert!(tallies == 1 && bytes > 1000, "{bytes}");
     fixture.engine.set_memory_budget(bytes * 64).unwrap();
-    // It goes when it has grown.
+    // The rank index is dropped when it has grown.
     for _ in 0..100 {
         fixture.add();
         fixture.commit();
