@@ -43,7 +43,7 @@ fn is_any(command: &[Vec<u8>], words: &[&str]) -> bool {
         let second = command.get(1);
         second.is_some_and(|second| second.eq_ignore_ascii_case(word.as_bytes()))
     };
-    words.iter().any(|word| is(word))
+    words.iter().any(is)
 }
 
 /// The judge for a command.
