@@ -62,8 +62,9 @@ pub use databases::named_dbs;
 pub use error::{CmdResult, Error, OUT_OF_MEMORY};
 pub use functions::{add_library, load_libraries};
 pub use streams::read::error_of_lost_group;
+pub use table::keys::{KeyFlags, KeySpec};
 pub use table::registry::{Registry, registry};
-pub use table::spec::{Command, Flags, Handler, KeyFlags, KeySpec, Own, ScriptCall};
+pub use table::spec::{Command, Flags, Handler, Own, ScriptCall};
 
 use crate::resp::Reply;
 use crate::state::pubsub::Outbox;

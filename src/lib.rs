@@ -28,7 +28,7 @@
 //! | [`manual`] | the manual, no code |
 //!
 //! A module names only modules below it: net, jobs, replication → exec → commands → types,
-//! lua, state → storage, rdb → encoding, resp → base, sys. `migrate` talks to servers from
+//! lua, state → storage, rdb → encoding, resp → sys → base. `migrate` talks to servers from
 //! outside and names only commands, rdb, encoding, resp, base. A test holds the direction
 //! (`tests/it/tidy.rs`), and that `rocksdb::` is named in `storage` alone.
 //!

@@ -10,7 +10,7 @@ use super::connection::DEFAULT_USER;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::commands::table::help;
 use crate::commands::table::registry::{Registered, registry};
-use crate::commands::table::secrets;
+use crate::commands::table::secrets::Secret;
 use crate::commands::table::spec::Group;
 use crate::state::config::Config;
 use sha2::{Digest, Sha256};
@@ -354,7 +354,7 @@ const SUBCOMMANDS: &[Command] = &[
                 ("6.2.0", "Takes patterns of channels"),
                 ("7.0.0", "Takes selectors and key permissions"),
             ])
-            .secret(secrets::of_acl_setuser),
+            .secret(Secret::From(2)),
         ADMIN,
         "Creates or changes a user",
     ),

@@ -256,6 +256,23 @@ fn bitfield_ro(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
+const CHANGES: KeyFlags = KeyFlags::RW.union(KeyFlags::UPDATE).union(KeyFlags::ACCESS);
+
+/// BITFIELD only reads its key if all operations are GET.
+fn key_flags(args: &[&[u8]]) -> KeyFlags {
+    let mut at = 2;
+    while let Some(word) = args.get(at) {
+        let values = args.len() - at - 1;
+        at += match () {
+            () if args::is(word, "GET") && values >= 2 => 3,
+            () if args::is(word, "OVERFLOW") && values >= 1 => 2,
+            // SET, INCRBY, or what the handler refuses.
+            () => return CHANGES,
+        };
+    }
+    KeyFlags::RO.union(KeyFlags::ACCESS)
+}
+
 /// The table.
 pub const COMMANDS: &[Command] = &[
     Command::write("bitfield", -2, bitfield)
@@ -267,13 +284,7 @@ pub const COMMANDS: &[Command] = &[
         )
         .complexity("O(1) for each operation")
         .flags(Flags::DENYOOM)
-        .keys(&[KeySpec::at(
-            1,
-            KeyFlags::RW
-                .union(KeyFlags::UPDATE)
-                .union(KeyFlags::ACCESS)
-                .union(KeyFlags::VARIABLE_FLAGS),
-        )])
+        .keys(&[KeySpec::at(1, CHANGES).varying(key_flags)])
         .doc(
             Group::Bitmap,
             "3.2.0",

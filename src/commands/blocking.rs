@@ -9,6 +9,7 @@ use super::lists::{self, Mpop};
 use super::zsets::{self, Zmpop};
 use super::{Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
 use crate::base::num;
+use crate::commands::table::migrated::{Migrated, Part, PopEnd};
 use crate::commands::table::spec::{Attempt, Group, Wait};
 use crate::encoding::ValueType;
 use crate::storage::Direction;
@@ -214,6 +215,7 @@ pub const COMMANDS: &[Command] = &[
         )
         .flags(Flags::BLOCKING.union(Flags::DENYOOM))
         .keys(MOVE)
+        .migrated(Migrated::Keys(Part::MovedElement(PopEnd::Named(3))))
         .doc(
             Group::List,
             "6.2.0",
@@ -257,6 +259,8 @@ pub const COMMANDS: &[Command] = &[
         .history(&[("6.0.0", "The timeout may have fractions of a second")])
         .flags(Flags::BLOCKING.union(Flags::DENYOOM))
         .keys(MOVE)
+        .deprecated("6.2.0", "`BLMOVE` with `RIGHT` and `LEFT`")
+        .migrated(Migrated::Keys(Part::MovedElement(PopEnd::Right)))
         .doc(
             Group::List,
             "2.2.0",

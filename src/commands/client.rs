@@ -10,6 +10,7 @@ use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
 use crate::commands::table::help;
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::state::ClientId;
 use crate::state::ClientInfo;
 use crate::state::clients::ClientFlags;
@@ -275,7 +276,8 @@ const OWN: Flags = HELPS.union(Flags::NOSCRIPT);
 const OTHERS: Flags = OWN.union(Flags::ADMIN);
 
 const fn doc(command: Command, since: &'static str, summary: &'static str) -> Command {
-    command.doc(Group::Connection, since, summary)
+    let flags = command.flags.union(Flags::KEEPS_CACHING);
+    command.flags(flags).doc(Group::Connection, since, summary)
 }
 
 const SUBCOMMANDS: &[Command] = &[
@@ -307,7 +309,9 @@ const SUBCOMMANDS: &[Command] = &[
         "Returns the number of the connection",
     ),
     doc(
-        Command::session("info", 2, list::info).flags(OWN),
+        Command::session("info", 2, list::info)
+            .flags(OWN)
+            .tips(&[Tip::NondeterministicOutput]),
         "6.2.0",
         "Describes the connection in one line",
     ),
@@ -351,7 +355,8 @@ const SUBCOMMANDS: &[Command] = &[
                 ("7.0.0", "Added `resp`, `multi-mem`, `rbs` and `rbp`"),
                 ("7.0.3", "Added `ssub`"),
             ])
-            .flags(OTHERS),
+            .flags(OTHERS)
+            .tips(&[Tip::NondeterministicOutput]),
         "2.4.0",
         "Describes connections, one to a line",
     ),
@@ -387,14 +392,16 @@ const SUBCOMMANDS: &[Command] = &[
     doc(
         Command::session("setinfo", 4, setinfo)
             .syntax("attr=(LIB-NAME libname|LIB-VER libver)")
-            .flags(OWN),
+            .flags(OWN)
+            .tips(&[Tip::RequestAllNodes, Tip::ResponseAllSucceeded]),
         "7.2.0",
         "Records which client library uses the connection",
     ),
     doc(
         Command::session("setname", 3, setname)
             .syntax("connection-name")
-            .flags(OWN),
+            .flags(OWN)
+            .tips(&[Tip::RequestAllNodes, Tip::ResponseAllSucceeded]),
         "2.6.9",
         "Names the connection",
     ),

@@ -153,7 +153,9 @@ const SUBCOMMANDS: &[Command] = &[
         "7.0.0",
         "Describes the cluster by shards",
     ),
-    row("slaves", 3, ADMIN, "3.0.0", "Lists the replicas of a node").syntax("node-id"),
+    row("slaves", 3, ADMIN, "3.0.0", "Lists the replicas of a node")
+        .syntax("node-id")
+        .deprecated("5.0.0", "`CLUSTER REPLICAS`"),
     row(
         "slots",
         2,
@@ -164,7 +166,8 @@ const SUBCOMMANDS: &[Command] = &[
     .history(&[
         ("4.0.0", "Added the IDs of the nodes"),
         ("7.0.0", "Added further network metadata"),
-    ]),
+    ])
+    .deprecated("7.0.0", "`CLUSTER SHARDS`"),
 ];
 
 /// The rows of CLUSTER and of the commands that only cluster clients send.

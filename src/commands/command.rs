@@ -5,16 +5,12 @@
 //! | [`categories`] | ACL categories, which follow from group and flags |
 //! | [`describe`] | COMMAND INFO and DOCS: one command as a reply |
 //! | [`keys`] | GETKEYS and GETKEYSANDFLAGS |
-//! | [`standing`] | which commands are deprecated or internal, for DOCS |
-//! | [`tips`] | the tips of INFO |
 
 pub mod categories;
 mod describe;
 #[cfg(test)]
 mod facts;
 mod keys;
-mod standing;
-mod tips;
 
 use super::args::Options;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
@@ -23,6 +19,7 @@ use crate::commands::table::help;
 use crate::commands::table::names::Names;
 use crate::commands::table::registry::Registered;
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 
 /// The command of a name like `get` or `config|get`, in any case.
 fn find(names: &Names, name: &[u8]) -> Option<&'static Registered> {
@@ -188,7 +185,8 @@ const SUBCOMMANDS: &[Command] = &[
     row(
         Command::session("docs", -2, docs)
             .syntax("[command-name...]")
-            .complexity("O(N), N: commands asked for"),
+            .complexity("O(N), N: commands asked for")
+            .tips(&[Tip::NondeterministicOutputOrder]),
         "7.0.0",
         "Returns the documentation of commands",
     ),
@@ -215,14 +213,16 @@ const SUBCOMMANDS: &[Command] = &[
         Command::session("info", -2, info)
             .syntax("[command-name...]")
             .complexity("O(N), N: commands asked for")
-            .history(&[("7.0.0", "Names are optional")]),
+            .history(&[("7.0.0", "Names are optional")])
+            .tips(&[Tip::NondeterministicOutputOrder]),
         "2.8.13",
         "Describes commands",
     ),
     row(
         Command::session("list", -2, list)
             .syntax("[FILTERBY filterby=(MODULE module-name|ACLCAT category|PATTERN pattern)]")
-            .complexity("O(N), N: all commands"),
+            .complexity("O(N), N: all commands")
+            .tips(&[Tip::NondeterministicOutputOrder]),
         "7.0.0",
         "Returns the names of commands",
     ),
@@ -232,7 +232,8 @@ const SUBCOMMANDS: &[Command] = &[
 pub const COMMANDS: &[Command] = &[row(
     Command::session("command", -1, command)
         .complexity("O(N), N: all commands")
-        .subcommands(SUBCOMMANDS),
+        .subcommands(SUBCOMMANDS)
+        .tips(&[Tip::NondeterministicOutputOrder]),
     "2.8.13",
     "Describes all commands",
 )];

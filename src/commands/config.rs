@@ -7,8 +7,9 @@
 use super::memory::no_eviction;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::commands::table::help;
-use crate::commands::table::secrets;
+use crate::commands::table::secrets::Secret;
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::state::Server;
 use crate::state::config::{AppendFsync, Config, memory_budget};
 use crate::state::descriptors;
@@ -205,14 +206,17 @@ const SUBCOMMANDS: &[Command] = &[
         "Lists the subcommands",
     ),
     row(
-        Command::session("resetstat", 2, resetstat).flags(ADMIN),
+        Command::session("resetstat", 2, resetstat)
+            .flags(ADMIN)
+            .tips(&[Tip::RequestAllNodes, Tip::ResponseAllSucceeded]),
         "2.0.0",
         "Sets counters back to zero",
     ),
     row(
         Command::session("rewrite", 2, rewrite)
             .complexity("O(N), N: parameters")
-            .flags(ADMIN),
+            .flags(ADMIN)
+            .tips(&[Tip::RequestAllNodes, Tip::ResponseAllSucceeded]),
         "2.8.0",
         "Writes the values in force into the configuration file",
     ),
@@ -222,7 +226,8 @@ const SUBCOMMANDS: &[Command] = &[
             .complexity("O(N), N: parameters")
             .history(&[("7.0.0", "Takes several parameters")])
             .flags(ADMIN)
-            .secret(secrets::of_config_set),
+            .secret(Secret::Parameters(2))
+            .tips(&[Tip::RequestAllNodes, Tip::ResponseAllSucceeded]),
         "2.0.0",
         "Changes parameters while the server runs",
     ),

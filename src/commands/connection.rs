@@ -4,8 +4,10 @@ use super::args::{self, Options};
 use super::info::REDIS_VERSION;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
-use crate::commands::table::secrets;
-use crate::commands::table::spec::Group;
+use crate::commands::table::migrated::Migrated;
+use crate::commands::table::secrets::Secret;
+use crate::commands::table::spec::{Dbs, Group};
+use crate::commands::table::tips::Tip;
 use crate::state::Session;
 use crate::state::clients::ClientFlags;
 use crate::state::session::ReplyMode;
@@ -220,7 +222,7 @@ pub const COMMANDS: &[Command] = &[
         .complexity("O(N), N: the length of the user name and password")
         .history(&[("6.0.0", "A user name may be given")])
         .flags(LOGIN)
-        .secret(secrets::of_auth)
+        .secret(Secret::From(1))
         .doc(Group::Connection, "1.0.0", "Authenticates the connection"),
     Command::session("echo", 2, echo)
         .syntax("message")
@@ -233,7 +235,11 @@ pub const COMMANDS: &[Command] = &[
         )
         .history(&[("6.2.0", "The version is optional")])
         .flags(LOGIN)
-        .secret(secrets::of_hello)
+        .secret(Secret::Options {
+            first: 2,
+            words: &[("AUTH", 2)],
+            end: None,
+        })
         .doc(
             Group::Connection,
             "6.0.0",
@@ -242,12 +248,17 @@ pub const COMMANDS: &[Command] = &[
     Command::session("ping", -1, ping)
         .syntax("[message]")
         .flags(Flags::FAST.union(Flags::SENTINEL).union(Flags::SUBSCRIBED))
+        .tips(&[Tip::RequestAllShards, Tip::ResponseAllSucceeded])
+        .migrated(Migrated::Nothing)
         .doc(Group::Connection, "1.0.0", "Returns PONG, or its argument"),
-    Command::session("quit", -1, quit).flags(LAST).doc(
-        Group::Connection,
-        "1.0.0",
-        "Closes the connection once all replies are sent",
-    ),
+    Command::session("quit", -1, quit)
+        .flags(LAST)
+        .deprecated("7.2.0", "closing the connection")
+        .doc(
+            Group::Connection,
+            "1.0.0",
+            "Closes the connection once all replies are sent",
+        ),
     Command::session("reset", 1, reset).flags(LAST).doc(
         Group::Connection,
         "6.2.0",
@@ -256,6 +267,7 @@ pub const COMMANDS: &[Command] = &[
     Command::session("select", 2, select)
         .syntax("index:int")
         .flags(SMALL)
+        .dbs(Dbs::Selected)
         .doc(
             Group::Connection,
             "1.0.0",

@@ -3,7 +3,9 @@
 
 use super::{CmdResult, Command, Error, Flags, ReadCtx, WriteCtx, args, registry};
 use crate::base::num;
-use crate::commands::table::spec::Group;
+use crate::commands::table::migrated::Migrated;
+use crate::commands::table::spec::{Dbs, Group};
+use crate::commands::table::tips::Tip;
 use crate::storage::DbIndex;
 use smallvec::SmallVec;
 
@@ -72,20 +74,8 @@ fn swapdb(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 /// The DBs that a command of the binlog names: the argument of SELECT, both of SWAPDB, the
 /// destination of COPY or MOVE.
 pub fn named_dbs(args: &[&[u8]]) -> SmallVec<[DbIndex; 2]> {
-    let Some((name, rest)) = args.split_first() else {
-        return SmallVec::new();
-    };
-    if args::is(name, "SELECT") || args::is(name, "SWAPDB") {
-        let number = |arg: &&[u8]| u16::try_from(num::parse_i64(arg)?).ok();
-        return rest.iter().filter_map(number).map(DbIndex).collect();
-    }
-    let other_db = registry()
-        .find(name)
-        .and_then(|found| found.command.other_db);
-    other_db
-        .and_then(|other_db| other_db(args))
-        .into_iter()
-        .collect()
+    let found = args.first().and_then(|name| registry().find(name));
+    found.map_or_else(SmallVec::new, |found| found.command.named_dbs(args))
 }
 
 /// The table.
@@ -93,6 +83,7 @@ pub const COMMANDS: &[Command] = &[
     Command::read("dbsize", 1, dbsize)
         .flags(Flags::FAST)
         .categories(&["keyspace"])
+        .tips(&[Tip::RequestAllShards, Tip::ResponseAggSum])
         .doc(
             Group::Server,
             "1.0.0",
@@ -104,6 +95,8 @@ pub const COMMANDS: &[Command] = &[
         .history(&[("4.0.0", "Added `ASYNC`"), ("6.2.0", "Added `SYNC`")])
         .flags(Flags::EXCLUSIVE)
         .categories(&["keyspace", "dangerous"])
+        .tips(&[Tip::RequestAllShards, Tip::ResponseAllSucceeded])
+        .migrated(Migrated::ClearedDb)
         .doc(Group::Server, "1.0.0", "Deletes all keys of the DB"),
     Command::write("flushall", -1, flushall)
         .syntax("[flush-type=(ASYNC@4.0.0|SYNC@6.2.0)]")
@@ -111,12 +104,16 @@ pub const COMMANDS: &[Command] = &[
         .history(&[("4.0.0", "Added `ASYNC`"), ("6.2.0", "Added `SYNC`")])
         .flags(Flags::EXCLUSIVE)
         .categories(&["keyspace", "dangerous"])
+        .tips(&[Tip::RequestAllShards, Tip::ResponseAllSucceeded])
+        .migrated(Migrated::ClearedDbs)
         .doc(Group::Server, "1.0.0", "Deletes all keys of all DBs"),
     Command::write("swapdb", 3, swapdb)
         .syntax("index1:int index2:int")
         .complexity("O(N), N: clients that watch or wait for keys of the DBs")
         .flags(Flags::FAST.union(Flags::EXCLUSIVE))
+        .dbs(Dbs::Swapped)
         .categories(&["keyspace", "dangerous"])
+        .migrated(Migrated::SwappedDbs)
         .doc(
             Group::Server,
             "4.0.0",

@@ -524,7 +524,9 @@ const SUBCOMMANDS: &[Command] = &[
 
 /// The table.
 pub const COMMANDS: &[Command] = &[row(
-    Command::session("debug", -2, unknown).subcommands(SUBCOMMANDS),
+    Command::session("debug", -2, unknown)
+        .subcommands(SUBCOMMANDS)
+        .internal(),
     ADMIN.union(Flags::PLAIN),
     "Commands for tests",
 )];

@@ -4,7 +4,9 @@
 use super::args::Options;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::time::UnixMs;
+use crate::commands::table::migrated::Migrated;
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::rdb;
 use crate::rdb::encode::Encoder;
 use crate::rdb::payload::{self, Checksum};
@@ -189,6 +191,7 @@ const fn restore_row(name: &'static str) -> Command {
         ])
         .flags(Flags::DENYOOM)
         .keys(RESTORED)
+        .migrated(Migrated::Payload)
         .categories(&["keyspace", "dangerous"])
 }
 
@@ -199,6 +202,7 @@ pub const COMMANDS: &[Command] = &[
         .complexity("O(N), N: the size of the value")
         .keys(&[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))])
         .categories(&["keyspace"])
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Group::Generic,
             "2.6.0",
@@ -211,6 +215,7 @@ pub const COMMANDS: &[Command] = &[
     ),
     restore_row("restore-asking")
         .flags(Flags::DENYOOM.union(Flags::ASKING))
+        .internal()
         .doc(
             Group::Server,
             "3.0.0",

@@ -7,7 +7,9 @@ use super::args::{self, Options};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
 use crate::base::time::UnixMs;
+use crate::commands::table::migrated::{Migrated, Time, TtlPlace};
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::storage::txn::events::Class;
 use crate::types::keyspace;
 
@@ -219,6 +221,7 @@ pub const COMMANDS: &[Command] = &[
         .flags(Flags::FAST)
         .keys(CHANGED)
         .categories(&["keyspace"])
+        .migrated(Migrated::Expiring(TtlPlace::BehindKey(Time::Seconds)))
         .doc(
             Group::Generic,
             "1.0.0",
@@ -230,6 +233,7 @@ pub const COMMANDS: &[Command] = &[
         .flags(Flags::FAST)
         .keys(CHANGED)
         .categories(&["keyspace"])
+        .migrated(Migrated::Expiring(TtlPlace::BehindKey(Time::Milliseconds)))
         .doc(
             Group::Generic,
             "2.6.0",
@@ -241,6 +245,7 @@ pub const COMMANDS: &[Command] = &[
         .flags(Flags::FAST)
         .keys(CHANGED)
         .categories(&["keyspace"])
+        .migrated(Migrated::Expiring(TtlPlace::BehindKey(Time::UnixSeconds)))
         .doc(
             Group::Generic,
             "1.2.0",
@@ -252,6 +257,9 @@ pub const COMMANDS: &[Command] = &[
         .flags(Flags::FAST)
         .keys(CHANGED)
         .categories(&["keyspace"])
+        .migrated(Migrated::Expiring(TtlPlace::BehindKey(
+            Time::UnixMilliseconds,
+        )))
         .doc(
             Group::Generic,
             "2.6.0",
@@ -269,6 +277,7 @@ pub const COMMANDS: &[Command] = &[
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
         .keys(READ)
         .categories(&["keyspace"])
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Group::Generic,
             "1.0.0",
@@ -280,6 +289,7 @@ pub const COMMANDS: &[Command] = &[
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
         .keys(READ)
         .categories(&["keyspace"])
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Group::Generic,
             "2.6.0",

@@ -9,7 +9,9 @@ use super::scripts::{LOAD_TIME, check_interpreter, kill_running};
 use super::{CmdResult, Command, Error, Flags, SessionCtx, WriteCtx, args};
 use crate::base::glob;
 use crate::commands::table::help::{self, Topic};
+use crate::commands::table::migrated::Migrated;
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::encoding::system;
 use crate::lua::header::library_name;
 use crate::lua::{Failure, Limits};
@@ -450,7 +452,10 @@ const CHANGES: Flags = Flags::NOSCRIPT.union(Flags::EXCLUSIVE);
 const ADDS: Flags = CHANGES.union(Flags::DENYOOM).union(Flags::COMPILES);
 
 const fn sub(command: Command, flags: Flags, summary: &'static str) -> Command {
-    command.flags(flags).doc(Group::Scripting, "7.0.0", summary)
+    command
+        .flags(flags)
+        .migrated(Migrated::Script)
+        .doc(Group::Scripting, "7.0.0", summary)
 }
 
 /// The table.
@@ -461,7 +466,8 @@ pub const COMMANDS: &[Command] = &[Command::container(
         sub(
             Command::write("delete", 3, delete)
                 .syntax("library-name")
-                .complexity("O(N), N: functions of the library"),
+                .complexity("O(N), N: functions of the library")
+                .tips(&[Tip::RequestAllShards, Tip::ResponseAllSucceeded]),
             CHANGES,
             "Deletes a library",
         ),
@@ -473,7 +479,8 @@ pub const COMMANDS: &[Command] = &[Command::container(
         sub(
             Command::write("flush", -2, flush)
                 .syntax("[flush-type=(ASYNC|SYNC)]")
-                .complexity("O(N), N: functions"),
+                .complexity("O(N), N: functions")
+                .tips(&[Tip::RequestAllShards, Tip::ResponseAllSucceeded]),
             CHANGES,
             "Deletes all libraries",
         ),
@@ -483,38 +490,47 @@ pub const COMMANDS: &[Command] = &[Command::container(
             "Explains the subcommands",
         ),
         sub(
-            Command::session("kill", 2, kill),
+            Command::session("kill", 2, kill)
+                .tips(&[Tip::RequestAllShards, Tip::ResponseOneSucceeded]),
             Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
             "Ends a function that runs too long and has written nothing",
         ),
         sub(
             Command::session("list", -2, list)
                 .syntax("[LIBRARYNAME library-name-pattern] [WITHCODE]")
-                .complexity("O(N), N: functions"),
+                .complexity("O(N), N: functions")
+                .tips(&[Tip::NondeterministicOutputOrder]),
             Flags::NOSCRIPT,
             "Lists libraries and their functions",
         ),
         sub(
             Command::write("load", -3, load)
                 .syntax("[REPLACE] function-code")
-                .complexity("O(N), N: the length of the code"),
+                .complexity("O(N), N: the length of the code")
+                .tips(&[Tip::RequestAllShards, Tip::ResponseAllSucceeded]),
             ADDS,
             "Adds or replaces a library",
         ),
         sub(
             Command::write("restore", -3, restore)
                 .syntax("serialized-value [policy=(FLUSH|APPEND|REPLACE)]")
-                .complexity("O(N), N: functions"),
+                .complexity("O(N), N: functions")
+                .tips(&[Tip::RequestAllShards, Tip::ResponseAllSucceeded]),
             ADDS,
             "Adds the libraries of a payload",
         ),
         sub(
-            Command::session("stats", 2, stats),
+            Command::session("stats", 2, stats).tips(&[
+                Tip::NondeterministicOutput,
+                Tip::RequestAllShards,
+                Tip::ResponseSpecial,
+            ]),
             Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
             "Returns which function runs",
         ),
     ],
 )
+.migrated(Migrated::Script)
 .doc(
     Group::Scripting,
     "7.0.0",

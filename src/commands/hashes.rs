@@ -6,6 +6,7 @@ use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteC
 use crate::base::longdouble::LongDouble;
 use crate::base::num;
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::encoding::ValueType;
 use crate::resp::Reply;
 use crate::storage::txn::events::Class;
@@ -287,6 +288,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key")
         .complexity("O(N), N: fields of the hash")
         .keys(READ)
+        .tips(&[Tip::NondeterministicOutputOrder])
         .doc(Group::Hash, "2.0.0", "Reads all fields and their values"),
     Command::write("hincrby", 4, hincrby)
         .syntax("key field increment:int")
@@ -310,6 +312,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key")
         .complexity("O(N), N: fields of the hash")
         .keys(READ)
+        .tips(&[Tip::NondeterministicOutputOrder])
         .doc(Group::Hash, "2.0.0", "Lists all fields"),
     Command::read("hlen", 2, hlen)
         .syntax("key")
@@ -327,11 +330,13 @@ pub const COMMANDS: &[Command] = &[
         .complexity("O(N), N: fields named")
         .flags(GROWS)
         .keys(UPDATE)
+        .deprecated("4.0.0", "`HSET`, which takes several fields")
         .doc(Group::Hash, "2.0.0", "Sets fields; HSET does the same"),
     Command::read("hrandfield", -2, hrandfield)
         .syntax("key [options=(count:int [WITHVALUES])]")
         .complexity("O(N), N: fields answered")
         .keys(READ)
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Group::Hash,
             "6.2.0",
@@ -342,6 +347,7 @@ pub const COMMANDS: &[Command] = &[
         .complexity("O(N), N: elements looked at, about COUNT")
         .history(&[("7.4.0", "Added `NOVALUES`")])
         .keys(READ)
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Group::Hash,
             "2.8.0",
@@ -376,6 +382,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key")
         .complexity("O(N), N: fields of the hash")
         .keys(READ)
+        .tips(&[Tip::NondeterministicOutputOrder])
         .doc(Group::Hash, "2.0.0", "Lists the values of all fields"),
 ];
 

@@ -160,6 +160,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("subcommand key")
         .flags(Flags::ADMIN.union(Flags::DENYOOM))
         .keys(&[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::ACCESS))])
+        .internal()
         .doc(
             Group::HyperLogLog,
             "2.8.9",
@@ -167,6 +168,7 @@ pub const COMMANDS: &[Command] = &[
         ),
     Command::session("pfselftest", 1, pfselftest)
         .flags(Flags::ADMIN)
+        .internal()
         .doc(
             Group::HyperLogLog,
             "2.8.9",

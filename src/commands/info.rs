@@ -18,6 +18,7 @@ mod replication;
 
 use super::{CmdResult, Command, Flags, SessionCtx};
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::state::Server;
 use std::fmt::{Display, Write};
 
@@ -187,6 +188,11 @@ pub const COMMANDS: &[Command] = &[Command::session("info", -1, info)
             .union(Flags::SLOW),
     )
     .categories(&["dangerous"])
+    .tips(&[
+        Tip::NondeterministicOutput,
+        Tip::RequestAllShards,
+        Tip::ResponseSpecial,
+    ])
     .doc(
         Group::Server,
         "1.0.0",

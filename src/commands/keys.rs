@@ -3,7 +3,9 @@
 use super::args::{self, Options};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::glob;
-use crate::commands::table::spec::Group;
+use crate::commands::table::migrated::{Migrated, Part};
+use crate::commands::table::spec::{Dbs, Group};
+use crate::commands::table::tips::Tip;
 use crate::storage::DbIndex;
 use crate::storage::txn::events::Class;
 use crate::types::keyspace::{self, Place};
@@ -209,6 +211,8 @@ pub const COMMANDS: &[Command] = &[
         .complexity("O(K), K: keys; what collections held is reclaimed in the background")
         .keys(REMOVED)
         .categories(&["keyspace"])
+        .tips(&[Tip::RequestMultiShard, Tip::ResponseAggSum])
+        .migrated(Migrated::Keys(Part::FewerKeys))
         .doc(
             Group::Generic,
             "1.0.0",
@@ -220,6 +224,8 @@ pub const COMMANDS: &[Command] = &[
         .flags(Flags::FAST)
         .keys(REMOVED)
         .categories(&["keyspace"])
+        .tips(&[Tip::RequestMultiShard, Tip::ResponseAggSum])
+        .migrated(Migrated::Keys(Part::FewerKeys))
         .doc(
             Group::Generic,
             "4.0.0",
@@ -232,6 +238,7 @@ pub const COMMANDS: &[Command] = &[
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
         .keys(METADATA)
         .categories(&["keyspace"])
+        .tips(&[Tip::RequestMultiShard, Tip::ResponseAggSum])
         .doc(
             Group::Generic,
             "1.0.0",
@@ -240,9 +247,10 @@ pub const COMMANDS: &[Command] = &[
     Command::read("touch", -2, exists)
         .syntax("key...")
         .complexity("O(K), K: keys")
-        .flags(Flags::FAST)
+        .flags(Flags::FAST.union(Flags::TOUCHES))
         .keys(METADATA)
         .categories(&["keyspace"])
+        .tips(&[Tip::RequestMultiShard, Tip::ResponseAggSum])
         .doc(
             Group::Generic,
             "3.2.1",
@@ -262,6 +270,7 @@ pub const COMMANDS: &[Command] = &[
         )
         .flags(Flags::SLOW.union(Flags::WALKS))
         .categories(&["keyspace", "dangerous"])
+        .tips(&[Tip::RequestAllShards, Tip::NondeterministicOutputOrder])
         .doc(
             Group::Generic,
             "1.0.0",
@@ -269,11 +278,17 @@ pub const COMMANDS: &[Command] = &[
         ),
     Command::read("randomkey", 1, randomkey)
         .categories(&["keyspace"])
+        .tips(&[
+            Tip::RequestAllShards,
+            Tip::ResponseSpecial,
+            Tip::NondeterministicOutput,
+        ])
         .doc(Group::Generic, "1.0.0", "Returns a random key of the DB"),
     Command::write("rename", 3, rename)
         .syntax("key newkey:key")
         .keys(&[KeySpec::at(1, FROM), KeySpec::at(2, OVERWRITTEN)])
         .categories(&["keyspace"])
+        .migrated(Migrated::Keys(Part::Renamed))
         .doc(
             Group::Generic,
             "1.0.0",
@@ -288,6 +303,7 @@ pub const COMMANDS: &[Command] = &[
             KeySpec::at(2, KeyFlags::OW.union(KeyFlags::INSERT)),
         ])
         .categories(&["keyspace"])
+        .migrated(Migrated::Keys(Part::Renamed))
         .doc(
             Group::Generic,
             "1.0.0",
@@ -301,8 +317,9 @@ pub const COMMANDS: &[Command] = &[
             1,
             KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE),
         )])
-        .other_db(move_other_db)
+        .dbs(Dbs::Second(move_other_db))
         .categories(&["keyspace"])
+        .migrated(Migrated::MovedKey)
         .doc(
             Group::Generic,
             "1.0.0",
@@ -316,8 +333,9 @@ pub const COMMANDS: &[Command] = &[
             KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS)),
             KeySpec::at(2, OVERWRITTEN),
         ])
-        .other_db(copy_other_db)
+        .dbs(Dbs::Second(copy_other_db))
         .categories(&["keyspace"])
+        .migrated(Migrated::CopiedKey)
         .doc(
             Group::Generic,
             "6.2.0",

@@ -4,6 +4,7 @@ use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::commands::table::help;
 use crate::commands::table::registry::{Registered, registry};
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::resp::Reply;
 use crate::state::latency::{History, Sample};
 use crate::state::stats::CommandStats;
@@ -221,7 +222,12 @@ const SUBCOMMANDS: &[Command] = &[
     row(
         Command::session("doctor", 2, doctor)
             .complexity("O(N), N: events")
-            .flags(ADMIN),
+            .flags(ADMIN)
+            .tips(&[
+                Tip::NondeterministicOutput,
+                Tip::RequestAllNodes,
+                Tip::ResponseSpecial,
+            ]),
         "2.8.13",
         "Returns advice from the slow events",
     ),
@@ -229,7 +235,12 @@ const SUBCOMMANDS: &[Command] = &[
         Command::session("graph", 3, graph)
             .syntax("event")
             .complexity("O(N), N: entries of the event, at most 160")
-            .flags(ADMIN),
+            .flags(ADMIN)
+            .tips(&[
+                Tip::NondeterministicOutput,
+                Tip::RequestAllNodes,
+                Tip::ResponseSpecial,
+            ]),
         "2.8.13",
         "Returns a graph of the slow events of a class",
     ),
@@ -242,7 +253,12 @@ const SUBCOMMANDS: &[Command] = &[
         Command::session("histogram", -2, histogram)
             .syntax("[command:string...]")
             .complexity("O(N), N: commands asked for")
-            .flags(ADMIN),
+            .flags(ADMIN)
+            .tips(&[
+                Tip::NondeterministicOutput,
+                Tip::RequestAllNodes,
+                Tip::ResponseSpecial,
+            ]),
         "7.0.0",
         "Returns how long commands take, as a cumulative distribution",
     ),
@@ -250,14 +266,24 @@ const SUBCOMMANDS: &[Command] = &[
         Command::session("history", 3, history)
             .syntax("event")
             .complexity("O(N), N: entries of the event, at most 160")
-            .flags(ADMIN),
+            .flags(ADMIN)
+            .tips(&[
+                Tip::NondeterministicOutput,
+                Tip::RequestAllNodes,
+                Tip::ResponseSpecial,
+            ]),
         "2.8.13",
         "Returns the slow events of a class",
     ),
     row(
         Command::session("latest", 2, latest)
             .complexity("O(N), N: events")
-            .flags(ADMIN),
+            .flags(ADMIN)
+            .tips(&[
+                Tip::NondeterministicOutput,
+                Tip::RequestAllNodes,
+                Tip::ResponseSpecial,
+            ]),
         "2.8.13",
         "Returns the last slow event of every class",
     ),
@@ -265,7 +291,8 @@ const SUBCOMMANDS: &[Command] = &[
         Command::session("reset", -2, reset)
             .syntax("[event...]")
             .complexity("O(N), N: events")
-            .flags(ADMIN),
+            .flags(ADMIN)
+            .tips(&[Tip::RequestAllNodes, Tip::ResponseAggSum]),
         "2.8.13",
         "Deletes the recorded slow events",
     ),

@@ -2,6 +2,7 @@
 
 use super::args::{self, Options};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::commands::table::migrated::{Migrated, Part, PopEnd};
 use crate::commands::table::spec::Group;
 use crate::resp::Reply;
 use crate::storage::Direction;
@@ -403,6 +404,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("source:key destination:key wherefrom=(LEFT|RIGHT) whereto=(LEFT|RIGHT)")
         .flags(Flags::DENYOOM)
         .keys(MOVE)
+        .migrated(Migrated::Keys(Part::MovedElement(PopEnd::Named(3))))
         .doc(
             Group::List,
             "6.2.0",
@@ -494,6 +496,8 @@ pub const COMMANDS: &[Command] = &[
         .syntax("source:key destination:key")
         .flags(Flags::DENYOOM)
         .keys(MOVE)
+        .deprecated("6.2.0", "`LMOVE` with `RIGHT` and `LEFT`")
+        .migrated(Migrated::Keys(Part::MovedElement(PopEnd::Right)))
         .doc(
             Group::List,
             "1.2.0",

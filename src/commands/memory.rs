@@ -5,6 +5,7 @@ use super::info::human_bytes;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx};
 use crate::commands::table::help;
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::config::{Config, MaxmemoryPolicy};
@@ -277,7 +278,11 @@ const fn row(command: Command, summary: &'static str) -> Command {
 
 const SUBCOMMANDS: &[Command] = &[
     row(
-        Command::session("doctor", 2, doctor),
+        Command::session("doctor", 2, doctor).tips(&[
+            Tip::NondeterministicOutput,
+            Tip::RequestAllShards,
+            Tip::ResponseSpecial,
+        ]),
         "Returns advice from the memory figures",
     ),
     row(
@@ -285,15 +290,24 @@ const SUBCOMMANDS: &[Command] = &[
         "Lists the subcommands",
     ),
     row(
-        Command::session("malloc-stats", 2, malloc_stats),
+        Command::session("malloc-stats", 2, malloc_stats).tips(&[
+            Tip::NondeterministicOutput,
+            Tip::RequestAllShards,
+            Tip::ResponseSpecial,
+        ]),
         "Returns the allocator's figures",
     ),
     row(
-        Command::session("purge", 2, purge),
+        Command::session("purge", 2, purge)
+            .tips(&[Tip::RequestAllShards, Tip::ResponseAllSucceeded]),
         "Returns unused pages to the system",
     ),
     row(
-        Command::session("stats", 2, stats),
+        Command::session("stats", 2, stats).tips(&[
+            Tip::NondeterministicOutput,
+            Tip::RequestAllShards,
+            Tip::ResponseSpecial,
+        ]),
         "Returns the memory use of the server by purpose",
     ),
     row(

@@ -3,8 +3,10 @@
 
 use super::args::{self, Options};
 use super::{CmdResult, Command, Error, KeyFlags, KeySpec, WriteCtx};
-use crate::commands::table::secrets;
-use crate::commands::table::spec::{Find, Group};
+use crate::commands::table::keys::Find;
+use crate::commands::table::secrets::Secret;
+use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::state::clients::ClientFlags;
 use crate::state::migrations::{Credentials, Migration};
 use crate::state::session::ReplyMode;
@@ -126,13 +128,12 @@ fn migrate(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 const MOVED: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE);
 const MORE: KeySpec = KeySpec {
-    begin: crate::commands::table::spec::Begin::Keyword("KEYS", -2),
     find: Find::Range {
         last: -1,
         step: 1,
         limit: 0,
     },
-    flags: MOVED.union(KeyFlags::INCOMPLETE),
+    ..KeySpec::after("KEYS", -2, MOVED.union(KeyFlags::INCOMPLETE))
 };
 
 /// The table.
@@ -152,7 +153,12 @@ pub const COMMANDS: &[Command] = &[Command::write("migrate", -6, migrate)
     ])
     .keys(&[KeySpec::at(3, MOVED), MORE])
     .categories(&["keyspace", "dangerous"])
-    .secret(secrets::of_migrate)
+    .secret(Secret::Options {
+        first: 6,
+        words: &[("AUTH", 1), ("AUTH2", 2)],
+        end: Some("KEYS"),
+    })
+    .tips(&[Tip::NondeterministicOutput])
     .doc(
         Group::Generic,
         "2.6.0",

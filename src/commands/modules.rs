@@ -3,6 +3,7 @@
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::commands::table::help;
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 
 const NOT_ALLOWED: Error = Error::text(
     "ERR MODULE command not allowed. If the enable-module-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
@@ -76,7 +77,7 @@ const SUBCOMMANDS: &[Command] = &[
         "Lists the subcommands",
     ),
     row(
-        Command::session("list", 2, list),
+        Command::session("list", 2, list).tips(&[Tip::NondeterministicOutputOrder]),
         ADMIN,
         "4.0.0",
         "Returns the modules that are loaded",

@@ -2,6 +2,7 @@
 
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx};
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 
 use crate::state::config::Config;
 use crate::storage::KeyMeta;
@@ -127,6 +128,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
             .flags(Flags::NO_TOUCH)
             .keys(KEY)
             .categories(&["keyspace"])
+            .tips(&[Tip::NondeterministicOutput])
             .doc(
                 Group::Generic,
                 "2.2.3",
@@ -137,6 +139,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
             .flags(Flags::NO_TOUCH)
             .keys(KEY)
             .categories(&["keyspace"])
+            .tips(&[Tip::NondeterministicOutput])
             .doc(
                 Group::Generic,
                 "4.0.0",
@@ -147,6 +150,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
             .flags(Flags::NO_TOUCH)
             .keys(KEY)
             .categories(&["keyspace"])
+            .tips(&[Tip::NondeterministicOutput])
             .doc(
                 Group::Generic,
                 "2.2.3",
@@ -157,6 +161,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
             .flags(Flags::NO_TOUCH)
             .keys(KEY)
             .categories(&["keyspace"])
+            .tips(&[Tip::NondeterministicOutput])
             .doc(
                 Group::Generic,
                 "2.2.3",

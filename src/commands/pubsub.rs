@@ -4,6 +4,7 @@
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, SessionCtx};
 use crate::base::glob;
 use crate::commands::table::help;
+use crate::commands::table::migrated::Migrated;
 use crate::commands::table::spec::Group;
 use crate::state::clients::ClientFlags;
 use crate::state::subscriptions::Name;
@@ -277,7 +278,8 @@ pub const COMMANDS: &[Command] = &[
         Command::session("publish", 3, publish)
             .syntax("channel message")
             .complexity("O(N + P), N: subscribers of the channel, P: all patterns")
-            .flags(PUBLISH.union(Flags::SENTINEL)),
+            .flags(PUBLISH.union(Flags::SENTINEL))
+            .migrated(Migrated::Message),
         "2.0.0",
         "Sends a message to a channel and says how many get it",
     ),
@@ -299,7 +301,8 @@ pub const COMMANDS: &[Command] = &[
             .syntax("shardchannel message")
             .complexity("O(N), N: subscribers of the channel")
             .flags(PUBLISH)
-            .keys(NOT_KEY),
+            .keys(NOT_KEY)
+            .migrated(Migrated::Message),
         "7.0.0",
         "Sends a message to a shard channel and says how many get it",
     ),

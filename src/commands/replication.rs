@@ -8,7 +8,9 @@ use super::args::{self, Options};
 use super::blocking::timeout_in_ms;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
+use crate::commands::table::migrated::Migrated;
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::encoding::binlog::{Offset, Position};
 use crate::encoding::{ROWS_VERSION, ValueType};
 use crate::resp::Reply;
@@ -529,6 +531,8 @@ pub const COMMANDS: &[Command] = &[
     Command::session("replconf", -1, replconf)
         .syntax("[data=(option value)...]")
         .flags(LINK.union(Flags::ALLOW_BUSY))
+        .internal()
+        .migrated(Migrated::Nothing)
         .doc(
             Group::Server,
             "3.0.0",
@@ -573,6 +577,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("numreplicas:int timeout:int")
         .flags(Flags::BLOCKING.union(Flags::SLOW))
         .categories(&["connection"])
+        .tips(&[Tip::RequestAllShards, Tip::ResponseAggMin])
         .doc(
             Group::Generic,
             "3.0.0",
@@ -582,6 +587,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("numlocal:int numreplicas:int timeout:int")
         .flags(Flags::BLOCKING.union(Flags::SLOW))
         .categories(&["connection"])
+        .tips(&[Tip::RequestAllShards, Tip::ResponseAggMin])
         .doc(
             Group::Generic,
             "7.2.0",
@@ -591,6 +597,7 @@ pub const COMMANDS: &[Command] = &[
     Command::session("slaveof", 3, replicaof)
         .syntax("args=(host-port=(host port:int)|no-one=(NO ONE))")
         .flags(FOLLOW)
+        .deprecated("5.0.0", "`REPLICAOF`")
         .doc(
             Group::Server,
             "1.0.0",

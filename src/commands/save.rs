@@ -12,6 +12,7 @@ use super::info::{KEDIS_VERSION, REDIS_VERSION};
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::time::UnixMs;
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::state::config::Config;
 use crate::state::saves::Turn;
 use crate::storage::{Engine, StorageError, fail_point, is_copy};
@@ -383,6 +384,7 @@ pub const COMMANDS: &[Command] = &[
     Command::session("lastsave", 1, lastsave)
         .flags(Flags::FAST.union(Flags::LOADING).union(Flags::STALE))
         .categories(&["admin", "dangerous"])
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Group::Server,
             "1.0.0",

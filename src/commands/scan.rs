@@ -8,6 +8,7 @@ use super::args::Options;
 use super::{CmdResult, Command, Error, ReadCtx};
 use crate::base::{glob, num};
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::types::keyspace::{self, Bounds};
 
 /// Maximum number of keys that one call visits, whatever COUNT says. The client continues
@@ -142,6 +143,11 @@ pub const COMMANDS: &[Command] = &[Command::read("scan", -2, scan)
     .complexity("O(N), N: keys looked at, about COUNT")
     .history(&[("6.0.0", "Added `TYPE`")])
     .categories(&["keyspace"])
+    .tips(&[
+        Tip::NondeterministicOutput,
+        Tip::RequestSpecial,
+        Tip::ResponseSpecial,
+    ])
     .doc(
         Group::Generic,
         "2.8.0",

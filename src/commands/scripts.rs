@@ -5,7 +5,9 @@ use super::args;
 use super::info::REDIS_VERSION;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, Own, ScriptCall, SessionCtx};
 use crate::commands::table::help::{self, Topic};
+use crate::commands::table::migrated::Migrated;
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::lua::api::sha1_hex;
 use crate::lua::header::script_flags;
 use crate::lua::{Failure, Interpreter, Limits};
@@ -191,7 +193,10 @@ const fn sub(
     since: &'static str,
     summary: &'static str,
 ) -> Command {
-    command.flags(flags).doc(Group::Scripting, since, summary)
+    command
+        .flags(flags)
+        .migrated(Migrated::Script)
+        .doc(Group::Scripting, since, summary)
 }
 
 /// The table.
@@ -247,7 +252,8 @@ pub const COMMANDS: &[Command] = &[
             sub(
                 Command::session("exists", -3, exists)
                     .syntax("sha1...")
-                    .complexity("O(N), N: scripts asked for"),
+                    .complexity("O(N), N: scripts asked for")
+                    .tips(&[Tip::RequestAllShards, Tip::ResponseAggLogicalAnd]),
                 Flags::NOSCRIPT,
                 "2.6.0",
                 "Returns which scripts are cached",
@@ -256,8 +262,9 @@ pub const COMMANDS: &[Command] = &[
                 Command::session("flush", -2, flush)
                     .syntax("[flush-type=(ASYNC|SYNC)@6.2.0]")
                     .complexity("O(N), N: scripts")
-                    .history(&[("6.2.0", "Added `ASYNC` and `SYNC`")]),
-                Flags::NOSCRIPT,
+                    .history(&[("6.2.0", "Added `ASYNC` and `SYNC`")])
+                    .tips(&[Tip::RequestAllNodes, Tip::ResponseAllSucceeded]),
+                Flags::NOSCRIPT.union(Flags::PROPAGATED),
                 "2.6.0",
                 "Removes all cached scripts",
             ),
@@ -268,7 +275,8 @@ pub const COMMANDS: &[Command] = &[
                 "Explains the subcommands",
             ),
             sub(
-                Command::session("kill", 2, kill),
+                Command::session("kill", 2, kill)
+                    .tips(&[Tip::RequestAllShards, Tip::ResponseOneSucceeded]),
                 Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
                 "2.6.0",
                 "Ends a script that runs too long and has written nothing",
@@ -276,12 +284,17 @@ pub const COMMANDS: &[Command] = &[
             sub(
                 Command::session("load", 3, load)
                     .syntax("script")
-                    .complexity("O(N), N: the length of the script"),
-                Flags::NOSCRIPT.union(Flags::STALE).union(Flags::COMPILES),
+                    .complexity("O(N), N: the length of the script")
+                    .tips(&[Tip::RequestAllNodes, Tip::ResponseAllSucceeded]),
+                Flags::NOSCRIPT
+                    .union(Flags::STALE)
+                    .union(Flags::COMPILES)
+                    .union(Flags::PROPAGATED),
                 "2.6.0",
                 "Caches a script",
             ),
         ],
     )
+    .migrated(Migrated::Script)
     .doc(Group::Scripting, "2.6.0", "Commands about cached scripts"),
 ];

@@ -4,6 +4,7 @@ use super::args::{self, Options};
 use super::info::{KEDIS_VERSION, REDIS_VERSION};
 use super::{CmdResult, Command, Error, Flags, ReadCtx, SessionCtx};
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::state::Shutdown;
 use crate::state::clients::ClientFlags;
 use crate::state::session::ReplyMode;
@@ -152,6 +153,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(Group::Server, "1.0.0", "Stops the server"),
     Command::session("time", 1, time)
         .flags(Flags::FAST.union(Flags::LOADING).union(Flags::STALE))
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Group::Server,
             "2.6.0",

@@ -4,7 +4,9 @@ use super::args::{self, Options};
 use super::elements::{self, ScanRequest};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::time::UnixMs;
+use crate::commands::table::migrated::{Migrated, Part};
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::encoding::ValueType;
 use crate::storage::txn::events::Class;
 use crate::types::members::Members;
@@ -326,6 +328,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key...")
         .complexity("O(N), N: members of all sets")
         .keys(READ_ALL)
+        .tips(&[Tip::NondeterministicOutputOrder])
         .doc(
             Group::Set,
             "1.0.0",
@@ -341,6 +344,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key...")
         .complexity("O(N K), N: members of the smallest set, K: sets")
         .keys(READ_ALL)
+        .tips(&[Tip::NondeterministicOutputOrder])
         .doc(
             Group::Set,
             "1.0.0",
@@ -370,6 +374,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key")
         .complexity("O(N), N: members of the set")
         .keys(READ)
+        .tips(&[Tip::NondeterministicOutputOrder])
         .doc(Group::Set, "1.0.0", "Lists all members"),
     Command::read("smismember", -3, smismember)
         .syntax("key member...")
@@ -386,6 +391,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("source:key destination:key member")
         .flags(Flags::FAST)
         .keys(MOVE)
+        .migrated(Migrated::Keys(Part::MovedMember))
         .doc(Group::Set, "1.0.0", "Moves a member to another set"),
     Command::write("spop", -2, spop)
         .syntax("key [count:int@3.2.0]")
@@ -393,6 +399,7 @@ pub const COMMANDS: &[Command] = &[
         .history(&[("3.2.0", "Added the count")])
         .flags(Flags::FAST)
         .keys(POP)
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Group::Set,
             "1.0.0",
@@ -403,6 +410,7 @@ pub const COMMANDS: &[Command] = &[
         .complexity("O(N), N: members answered")
         .history(&[("2.6.0", "Added the count")])
         .keys(READ)
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Group::Set,
             "1.0.0",
@@ -423,6 +431,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key cursor:int [MATCH pattern] [COUNT count:int]")
         .complexity("O(N), N: elements looked at, about COUNT")
         .keys(READ)
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Group::Set,
             "2.8.0",
@@ -432,6 +441,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key...")
         .complexity("O(N), N: members of all sets")
         .keys(READ_ALL)
+        .tips(&[Tip::NondeterministicOutputOrder])
         .doc(
             Group::Set,
             "1.0.0",

@@ -4,6 +4,7 @@ use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
 use crate::commands::table::help;
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 
 /// Default number of entries that GET returns.
 const DEFAULT_COUNT: usize = 10;
@@ -82,7 +83,8 @@ const SUBCOMMANDS: &[Command] = &[
             .syntax("[count:int]")
             .complexity("O(N), N: entries answered")
             .history(&[("4.0.0", "Added the address and name of the client")])
-            .flags(ADMIN),
+            .flags(ADMIN)
+            .tips(&[Tip::RequestAllNodes, Tip::NondeterministicOutput]),
         "2.2.12",
         "Returns the newest entries of the slow log",
     ),
@@ -92,14 +94,19 @@ const SUBCOMMANDS: &[Command] = &[
         "Lists the subcommands",
     ),
     row(
-        Command::session("len", 2, len).flags(ADMIN),
+        Command::session("len", 2, len).flags(ADMIN).tips(&[
+            Tip::RequestAllNodes,
+            Tip::ResponseAggSum,
+            Tip::NondeterministicOutput,
+        ]),
         "2.2.12",
         "Counts the entries of the slow log",
     ),
     row(
         Command::session("reset", 2, reset)
             .complexity("O(N), N: entries")
-            .flags(ADMIN),
+            .flags(ADMIN)
+            .tips(&[Tip::RequestAllNodes, Tip::ResponseAllSucceeded]),
         "2.2.12",
         "Empties the slow log",
     ),

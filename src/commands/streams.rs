@@ -12,6 +12,7 @@ use super::streams::args::{
 };
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::storage::Direction;
 use crate::storage::txn::events::Class;
 use crate::types::OpError;
@@ -263,6 +264,7 @@ pub const COMMANDS: &[Command] = &[
         ])
         .flags(Flags::DENYOOM.union(Flags::FAST))
         .keys(UPDATE)
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Group::Stream,
             "5.0.0",
@@ -324,6 +326,7 @@ pub const COMMANDS: &[Command] = &[
         .complexity("O(N), N: entries removed")
         .history(&[("6.2.0", "Added `MINID` and `LIMIT`")])
         .keys(DELETE)
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Group::Stream,
             "5.0.0",

@@ -4,7 +4,9 @@ use super::args::{self, Options};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::longdouble::{self, LongDouble};
 use crate::base::time::UnixMs;
+use crate::commands::table::migrated::{Migrated, Part, Time, TtlPlace};
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::encoding::meta::StringForm;
 use crate::resp::Reply;
 use crate::storage::txn::events::Class;
@@ -474,6 +476,17 @@ const UPDATE: &[KeySpec] = &[KeySpec::at(
 const OVERWRITE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE))];
 const FAST_GROWTH: Flags = Flags::FAST.union(Flags::DENYOOM);
 
+const EXCHANGE: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE);
+
+/// SET reads its key only with GET.
+fn set_key_flags(args: &[&[u8]]) -> KeyFlags {
+    let mut options = args.iter().skip(3);
+    match options.any(|option| args::is(option, "GET")) {
+        true => EXCHANGE,
+        false => KeyFlags::OW.union(KeyFlags::UPDATE),
+    }
+}
+
 /// The table.
 pub const COMMANDS: &[Command] = &[
     Command::write("append", 3, append)
@@ -537,6 +550,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key value")
         .flags(FAST_GROWTH)
         .keys(UPDATE)
+        .deprecated("6.2.0", "`SET` with `GET`")
         .doc(
             Group::String,
             "1.0.0",
@@ -584,6 +598,7 @@ pub const COMMANDS: &[Command] = &[
             1,
             KeyFlags::RO.union(KeyFlags::ACCESS),
         )])
+        .tips(&[Tip::RequestMultiShard])
         .doc(
             Group::String,
             "1.0.0",
@@ -599,6 +614,8 @@ pub const COMMANDS: &[Command] = &[
             2,
             KeyFlags::OW.union(KeyFlags::UPDATE),
         )])
+        .tips(&[Tip::RequestMultiShard, Tip::ResponseAllSucceeded])
+        .migrated(Migrated::Keys(Part::FewerPairs))
         .doc(Group::String, "1.0.1", "Sets several keys at once"),
     Command::write("msetnx", -3, msetnx)
         .syntax("data=(key value)...")
@@ -610,6 +627,7 @@ pub const COMMANDS: &[Command] = &[
             2,
             KeyFlags::OW.union(KeyFlags::INSERT),
         )])
+        .migrated(Migrated::Keys(Part::FewerPairs))
         .doc(
             Group::String,
             "1.0.1",
@@ -619,6 +637,10 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key milliseconds:int value")
         .flags(Flags::DENYOOM)
         .keys(OVERWRITE)
+        .deprecated("2.6.12", "`SET` with `PX`")
+        .migrated(Migrated::Expiring(TtlPlace::BeforeValue(
+            Time::Milliseconds,
+        )))
         .doc(
             Group::String,
             "2.6.0",
@@ -638,13 +660,8 @@ pub const COMMANDS: &[Command] = &[
             ("7.0.0", "`NX` and `GET` go together"),
         ])
         .flags(Flags::DENYOOM)
-        .keys(&[KeySpec::at(
-            1,
-            KeyFlags::RW
-                .union(KeyFlags::ACCESS)
-                .union(KeyFlags::UPDATE)
-                .union(KeyFlags::VARIABLE_FLAGS),
-        )])
+        .keys(&[KeySpec::at(1, EXCHANGE).varying(set_key_flags)])
+        .migrated(Migrated::Expiring(TtlPlace::Option))
         .doc(
             Group::String,
             "1.0.0",
@@ -654,6 +671,8 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key seconds:int value")
         .flags(Flags::DENYOOM)
         .keys(OVERWRITE)
+        .deprecated("2.6.12", "`SET` with `EX`")
+        .migrated(Migrated::Expiring(TtlPlace::BeforeValue(Time::Seconds)))
         .doc(
             Group::String,
             "2.0.0",
@@ -663,6 +682,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key value")
         .flags(FAST_GROWTH)
         .keys(&[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::INSERT))])
+        .deprecated("2.6.12", "`SET` with `NX`")
         .doc(Group::String, "1.0.0", "Sets a key, if it does not exist"),
     Command::write("setrange", 4, setrange)
         .syntax("key offset:int value")
@@ -687,6 +707,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key start:int end:int")
         .complexity("O(N), N: bytes answered")
         .keys(READ)
+        .deprecated("2.0.0", "`GETRANGE`")
         .doc(Group::String, "1.0.0", "The old name of GETRANGE"),
 ];
 

@@ -15,6 +15,7 @@ use super::scan::parse_cursor;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::{glob, num};
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::resp::Reply;
 use crate::storage::txn::events::Class;
 use crate::types::zset::{AddRule, Added, Direction, Edit, Member, Zset};
@@ -630,11 +631,13 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key [options=(count:int [WITHSCORES])]")
         .complexity("O(N), N: members answered")
         .keys(READS)
+        .tips(&[Tip::NondeterministicOutput])
         .doc(Group::SortedSet, "6.2.0", "Returns random members"),
     Command::read("zscan", -3, zscan)
         .syntax("key cursor:int [MATCH pattern] [COUNT count:int]")
         .complexity("O(N), N: elements looked at, about COUNT")
         .keys(READS)
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Group::SortedSet,
             "2.8.0",

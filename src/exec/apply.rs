@@ -367,14 +367,8 @@ impl Executor {
                     malformed(&format!("the command {name:?}, which is not known here"))
                 })?,
             };
-            let Command {
-                flags, other_db, ..
-            } = command.command;
-            if flags.contains(Flags::EXCLUSIVE) || other_db.is_some() {
-                named_dbs(&args)
-                    .into_iter()
-                    .try_for_each(|db| self.check_db(db))?;
-            }
+            let named = command.command.named_dbs(&args);
+            named.into_iter().try_for_each(|db| self.check_db(db))?;
             parsed.push(Parsed { db, command, args });
         }
         Ok(parsed)
@@ -395,7 +389,7 @@ impl Executor {
             let Some(indices) = command.key_indices(&parsed.args) else {
                 continue;
             };
-            let other = command.other_db.and_then(|other| other(&parsed.args));
+            let other = command.other_db(&parsed.args);
             for index in indices {
                 let key = parsed.args.get(index).copied().unwrap_or_default();
                 keys.push((parsed.db, key));
@@ -460,8 +454,7 @@ impl Executor {
 
 /// Whether Redis sends a command to its replicas.
 fn is_propagated(found: &Registered) -> bool {
-    let scripts = ["script|load", "script|flush"];
-    may_write(found.command) || scripts.contains(&found.full_name.as_str())
+    may_write(found.command) || found.command.flags.contains(Flags::PROPAGATED)
 }
 
 /// The error for commands of a stream that could not be applied.

@@ -217,7 +217,7 @@ impl Executor {
         if let Some(options) = &mut session.tracking
             && options.caching
             && !session.info.flags().contains(ClientFlags::MULTI)
-            && !found.full_name.starts_with("client|")
+            && !command.flags.contains(Flags::KEEPS_CACHING)
         {
             options.caching = false;
         }
@@ -470,7 +470,7 @@ impl Executor {
         if !migrations.is_active() {
             return false;
         }
-        let other = command.other_db.and_then(|other_db| other_db(args));
+        let other = command.other_db(args);
         let mut found = command.flags.contains(Flags::EXCLUSIVE);
         command.for_each_written_key(args, |key| {
             found |= migrations.holds(db, key);
@@ -562,7 +562,7 @@ impl Executor {
         let limit = self.thread.config.slowlog_log_slower_than_us;
         let slow = limit >= 0 && usec >= limit as u64;
         if slow && !found.command.flags.contains(Flags::SKIP_SLOWLOG) {
-            let hidden = secrets::visible(found.command, args);
+            let hidden = secrets::visible(found.command.secret, args);
             let (at_s, info) = (self.tick.now_ms.0 / 1000, &session.info);
             let entry = Entry::new(&hidden, usec, at_s, &info.addr, &info.names.lock().name);
             self.note_slow(Slow::Log(

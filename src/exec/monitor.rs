@@ -90,7 +90,7 @@ fn line(session: &Session, command: &Command, args: &[&[u8]]) -> Arc<[u8]> {
         session.db().0
     )
     .into_bytes();
-    for arg in secrets::visible(command, args) {
+    for arg in secrets::visible(command.secret, args) {
         line.push(b' ');
         quote(&mut line, arg);
     }

@@ -56,6 +56,8 @@ const SLICE: Duration = Duration::from_millis(5);
 const COMPILE_TIME: Duration = Duration::from_secs(5);
 /// Compiled scripts that an interpreter keeps beyond those in the cache.
 const STALE_SCRIPTS: usize = 64;
+/// Digits of the name of a script.
+const SHA_DIGITS: usize = 40;
 
 const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
 const NEGATIVE_KEYS: Error = Error::text("ERR Number of keys can't be negative");
@@ -213,6 +215,11 @@ struct Given<'a> {
 impl<'a> Given<'a> {
     fn read(call: ScriptCall, args: &'a [&'a [u8]]) -> Result<Given<'a>, Error> {
         let given = args.get(3..).unwrap_or_default();
+        // What cannot be a SHA-1 is refused before anything else is looked at.
+        let is_sha = args.get(1).is_some_and(|sha| sha.len() == SHA_DIGITS);
+        if matches!(call, ScriptCall::EvalSha | ScriptCall::EvalShaRo) && !is_sha {
+            return Err(NO_SCRIPT);
+        }
         let count = num::parse_i64(args.get(2).copied().unwrap_or_default());
         let count = count.ok_or(match call.is_function() {
             true => BAD_KEYS,

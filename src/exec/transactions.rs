@@ -10,7 +10,7 @@ use super::dispatch::admission::may_grow;
 use super::unit::Scope;
 use crate::base::num;
 use crate::commands::table::registry::Registered;
-use crate::commands::table::spec::USUAL_PLACES;
+use crate::commands::table::spec::{Dbs, USUAL_PLACES};
 use crate::commands::{Command, Error, Flags, Handler, KeyFlags, OUT_OF_MEMORY, Own};
 use crate::resp::Reply;
 use crate::state::Session;
@@ -295,7 +295,7 @@ impl Executor {
                 continue;
             };
             scope.command(db, found.command, &args);
-            if found.command.name == "select"
+            if matches!(found.command.dbs, Dbs::Selected)
                 && let Some(number) = args.get(1).and_then(|arg| num::parse_i64(arg))
                 && let Ok(number) = u16::try_from(number)
                 && number < self.server.engine.config.databases

@@ -20,8 +20,8 @@
 
 use super::record::Mark;
 use super::{Executor, KeyHashes, Stop};
+use crate::commands::table::keys::{Begin, Find};
 use crate::commands::table::registry::Registered;
-use crate::commands::table::spec::{Begin, Find};
 use crate::commands::{CmdResult, Command, Error, Flags};
 use crate::resp::Reply;
 use crate::state::Session;
@@ -60,7 +60,7 @@ impl<'a> Scope<'a> {
         self.everything |= command.flags.contains(Flags::EXCLUSIVE) || !names_its_keys(command);
         // For wrong arguments there are no indices; the handler refuses them.
         let indices = command.key_indices(args).unwrap_or_default();
-        let other = command.other_db.and_then(|other_db| other_db(args));
+        let other = command.other_db(args);
         for index in indices {
             self.keys.push((db, args[index]));
             self.keys.extend(other.map(|other| (other, args[index])));

@@ -13,7 +13,8 @@ use super::stats::Stats;
 use crate::base::num;
 use crate::base::time::UnixMs;
 use crate::commands::field_times::{Timeless, without_field_times};
-use crate::commands::registry;
+use crate::commands::table::migrated::{Migrated, Part, PopEnd, Time, TtlPlace};
+use crate::commands::{Command, registry};
 use crate::rdb::decode::{kind_of, read_value};
 use crate::rdb::reader::Reader;
 use crate::rdb::{self, Element, payload};
@@ -72,35 +73,37 @@ impl Rewriter {
         args: &[&'a [u8]],
         now_ms: UnixMs,
     ) -> Result<Rewritten<'a>, Why> {
-        let name = args.first().copied().unwrap_or_default();
-        let name = name.to_ascii_lowercase();
-        let is_everything = self.mapping.dbs().is_none() && self.mapping.is_whole();
-        match name.as_slice() {
-            b"ping" | b"replconf" => return Ok(Rewritten::Nothing),
-            b"publish" | b"spublish" => return Ok(Rewritten::Same(self.mapping.home())),
-            // Functions and scripts belong to no DB: they are forwarded only if
-            // everything is copied.
-            b"function" | b"script" => {
-                return Ok(match is_everything {
+        let command = find(args);
+        // A target that has all keys by the same names takes an unknown command as it is.
+        let migrated = command.map_or(Migrated::Keys(Part::NeedsAll), |known| known.migrated);
+        match migrated {
+            Migrated::Keys(part) => self.keys(db, command, part, args),
+            Migrated::Expiring(expiry) => self.expiring(db, command, expiry, args, now_ms),
+            Migrated::Payload => self.payload(db, command, args, now_ms),
+            Migrated::CopiedKey => self.copy_key(db, args),
+            Migrated::MovedKey => self.move_key(db, args),
+            Migrated::ClearedDb => Ok(self.flush_db(db)),
+            Migrated::ClearedDbs => Ok(self.flush_all(db)),
+            Migrated::SwappedDbs => self.swap(args),
+            Migrated::Message => Ok(Rewritten::Same(self.mapping.home())),
+            Migrated::Script => Ok(
+                match self.mapping.dbs().is_none() && self.mapping.is_whole() {
                     true => Rewritten::Same(db),
                     false => Rewritten::Nothing,
-                });
-            }
-            b"flushall" => return Ok(self.flush_all(db)),
-            b"flushdb" => {
-                return Ok(match self.mapping.db(db) {
-                    None => Rewritten::Nothing,
-                    Some(to) if self.mapping.has_all_keys() => {
-                        Rewritten::Command(to, vec![Cow::Borrowed(b"FLUSHDB")])
-                    }
-                    Some(to) => Rewritten::Clear(vec![to]),
-                });
-            }
-            b"swapdb" => return self.swap(args),
-            b"move" => return self.move_key(db, args),
-            b"copy" => return self.copy_key(db, args),
-            _ => {}
+                },
+            ),
+            Migrated::Nothing => Ok(Rewritten::Nothing),
         }
+    }
+
+    /// A command of which only the names of its keys may be others.
+    fn keys<'a>(
+        &self,
+        db: u64,
+        command: Option<&Command>,
+        part: Part,
+        args: &[&'a [u8]],
+    ) -> Result<Rewritten<'a>, Why> {
         let Some(to) = self.mapping.db(db) else {
             return Ok(Rewritten::Nothing);
         };
@@ -109,30 +112,55 @@ impl Rewriter {
         {
             return self.timeless(to, args, timeless);
         }
-        let timed = match name.as_slice() {
-            b"restore" => {
-                if let Some(made) = self.restore(to, args, now_ms)? {
-                    return Ok(made);
-                }
-                None
-            }
-            _ => self.with_time(&name, args, now_ms)?,
+        self.rename(command, part, to, args)
+    }
+
+    /// A command with a time to live.
+    fn expiring<'a>(
+        &self,
+        db: u64,
+        command: Option<&Command>,
+        expiry: TtlPlace,
+        args: &[&'a [u8]],
+        now_ms: UnixMs,
+    ) -> Result<Rewritten<'a>, Why> {
+        let Some(to) = self.mapping.db(db) else {
+            return Ok(Rewritten::Nothing);
         };
-        let args: Vec<&[u8]> = match &timed {
-            // The keys are at the same indices.
-            Some(timed) => timed.iter().map(AsRef::as_ref).collect(),
-            None => args.to_vec(),
+        let Some(timed) = with_time(expiry, args, now_ms)? else {
+            return self.rename(command, Part::NeedsAll, to, args);
         };
-        let named = owned(self.rename(&name, to, &args)?);
-        Ok(match (named, timed) {
-            (Rewritten::Same(to), Some(timed)) => Rewritten::Command(to, timed),
-            (Rewritten::Same(to), None) => Rewritten::Same(to),
-            (other, _) => other,
+        // The keys are at the same indices.
+        let args: Vec<&[u8]> = timed.iter().map(AsRef::as_ref).collect();
+        let named = match self.rename(command, Part::NeedsAll, to, &args)? {
+            Rewritten::Same(_) => timed,
+            Rewritten::Command(_, args) => owned(args),
+            Rewritten::Nothing
+            | Rewritten::Commands(..)
+            | Rewritten::Clear(_)
+            | Rewritten::Swap(..) => return Ok(Rewritten::Nothing),
+        };
+        Ok(match expiry {
+            TtlPlace::BehindKey(_) => Rewritten::Command(to, named),
+            TtlPlace::BeforeValue(_) | TtlPlace::Option => self.plain_set(to, named),
         })
-        .map(|rewritten| match rewritten {
-            Rewritten::Command(to, args) if name == b"set" => self.plain_set(to, args),
-            other => other,
-        })
+    }
+
+    /// A command with a payload.
+    fn payload<'a>(
+        &self,
+        db: u64,
+        command: Option<&Command>,
+        args: &[&'a [u8]],
+        now_ms: UnixMs,
+    ) -> Result<Rewritten<'a>, Why> {
+        let Some(to) = self.mapping.db(db) else {
+            return Ok(Rewritten::Nothing);
+        };
+        match self.restore(to, args, now_ms)? {
+            Some(made) => Ok(made),
+            None => self.rename(command, Part::NeedsAll, to, args),
+        }
     }
 
     /// A command that sets field expiry, without the expiry.
@@ -153,15 +181,23 @@ impl Rewriter {
         let Some(command) = timeless.command else {
             return Ok(Rewritten::Nothing);
         };
-        let name = command.first().map(|name| name.to_ascii_lowercase());
-        Ok(
-            match self.rename(&name.unwrap_or_default(), to, &command)? {
-                Rewritten::Same(to) => {
-                    Rewritten::Command(to, command.into_iter().map(Cow::Borrowed).collect())
-                }
-                other => other,
-            },
-        )
+        let named = self.rename(find(&command), Part::NeedsAll, to, &command)?;
+        Ok(match named {
+            Rewritten::Same(to) => {
+                Rewritten::Command(to, command.into_iter().map(Cow::Borrowed).collect())
+            }
+            other => other,
+        })
+    }
+
+    fn flush_db<'a>(&self, db: u64) -> Rewritten<'a> {
+        match self.mapping.db(db) {
+            None => Rewritten::Nothing,
+            Some(to) if self.mapping.has_all_keys() => {
+                Rewritten::Command(to, vec![Cow::Borrowed(b"FLUSHDB")])
+            }
+            Some(to) => Rewritten::Clear(vec![to]),
+        }
     }
 
     fn flush_all<'a>(&self, db: u64) -> Rewritten<'a> {
@@ -243,61 +279,6 @@ impl Rewriter {
         Ok(Rewritten::Command(db, args))
     }
 
-    /// The command with its expiry absolute and postponed; `None` if it has no expiry.
-    fn with_time<'a>(
-        &self,
-        name: &[u8],
-        args: &[&'a [u8]],
-        now_ms: UnixMs,
-    ) -> Result<Option<Vec<Cow<'a, [u8]>>>, Why> {
-        let until = |n: &[u8], unit: u64, base: UnixMs| {
-            let n = num::parse_i64(n).ok_or(MALFORMED)?.max(0).unsigned_abs();
-            let at_ms = base + n.saturating_mul(unit);
-            let at_ms = kept_until(at_ms.max(UnixMs(1)), now_ms);
-            Ok::<_, Why>(Cow::Owned(at_ms.to_string().into_bytes()))
-        };
-        let arg = |at: usize| args.get(at).copied().ok_or(MALFORMED);
-        let word = |word: &'static [u8]| Cow::Borrowed(word);
-        let (unit, base) = match name {
-            b"expire" => (1000, now_ms),
-            b"pexpire" => (1, now_ms),
-            b"expireat" => (1000, UnixMs::NONE),
-            b"pexpireat" => (1, UnixMs::NONE),
-            b"setex" | b"psetex" => {
-                let unit = if name == b"setex" { 1000 } else { 1 };
-                let (key, value) = (arg(1)?.into(), arg(3)?.into());
-                let at_ms = until(arg(2)?, unit, now_ms)?;
-                return Ok(Some(vec![word(b"SET"), key, value, word(b"PXAT"), at_ms]));
-            }
-            b"set" if args.len() > 4 => {
-                let mut out: Vec<Cow<'a, [u8]>> = Vec::with_capacity(args.len());
-                out.extend(args.iter().take(3).map(|arg| Cow::Borrowed(*arg)));
-                let (mut options, mut found) = (args.iter().skip(3), None);
-                while let Some(option) = options.next() {
-                    let (unit, base) = match option.to_ascii_lowercase().as_slice() {
-                        b"ex" => (1000, now_ms),
-                        b"px" => (1, now_ms),
-                        b"exat" => (1000, UnixMs::NONE),
-                        b"pxat" => (1, UnixMs::NONE),
-                        _ => {
-                            out.push(Cow::Borrowed(*option));
-                            continue;
-                        }
-                    };
-                    found = Some(until(options.next().ok_or(MALFORMED)?, unit, base)?);
-                }
-                let Some(at_ms) = found else {
-                    return Ok(None);
-                };
-                out.extend([word(b"PXAT"), at_ms]);
-                return Ok(Some(out));
-            }
-            _ => return Ok(None),
-        };
-        let at_ms = until(arg(2)?, unit, base)?;
-        Ok(Some(vec![word(b"PEXPIREAT"), arg(1)?.into(), at_ms]))
-    }
-
     /// A SET in a form that targets of any version accept.
     fn plain_set<'a>(&self, to: u64, args: Vec<Cow<'a, [u8]>>) -> Rewritten<'a> {
         let timed = args.len().checked_sub(2).filter(|at| *at >= 3);
@@ -370,7 +351,13 @@ impl Rewriter {
     }
 
     /// The command with the keys' names at the target.
-    fn rename<'a>(&self, name: &[u8], to: u64, args: &[&'a [u8]]) -> Result<Rewritten<'a>, Why> {
+    fn rename<'a>(
+        &self,
+        command: Option<&Command>,
+        part: Part,
+        to: u64,
+        args: &[&'a [u8]],
+    ) -> Result<Rewritten<'a>, Why> {
         if self.mapping.is_whole() {
             let is_marker = args
                 .get(1)
@@ -380,9 +367,7 @@ impl Rewriter {
                 false => Rewritten::Same(to),
             });
         }
-        let found = registry().find(name).ok_or(UNKNOWN)?;
-        let subcommand = args.get(1).and_then(|word| found.subcommand(word));
-        let command = subcommand.unwrap_or(found).command;
+        let command = command.ok_or(UNKNOWN)?;
         let indices = command.key_indices(args).ok_or(UNKNOWN)?;
         if indices.is_empty() {
             return Err(UNKNOWN);
@@ -406,8 +391,7 @@ impl Rewriter {
         if !inside.contains(&true) {
             return Ok(Rewritten::Nothing);
         }
-        let part = self.part(name, &renamed, &indices, &inside);
-        match part {
+        match part_of(part, &renamed, &indices, &inside) {
             Some(args) => Ok(Rewritten::Command(to, args)),
             None => {
                 let mut writes_inside = false;
@@ -421,60 +405,108 @@ impl Rewriter {
             }
         }
     }
+}
 
-    /// A command of which only some keys are copied, reduced to those.
-    fn part<'a>(
-        &self,
-        name: &[u8],
-        args: &[Cow<'a, [u8]>],
-        indices: &[usize],
-        inside: &[bool],
-    ) -> Option<Vec<Cow<'a, [u8]>>> {
-        let arg = |at: usize| args.get(at).cloned();
-        let word = |word: &'static [u8]| Cow::Borrowed(word);
-        let kept = indices.iter().zip(inside).filter(|(_, is_in)| **is_in);
-        match (name, inside) {
-            (b"del" | b"unlink", _) => {
-                let mut out = vec![arg(0)?];
-                out.extend(kept.filter_map(|(at, _)| arg(*at)));
-                Some(out)
-            }
-            // The source logged it because it took effect.
-            (b"mset" | b"msetnx", _) => {
-                let mut out = vec![word(b"MSET")];
-                for (at, _) in kept {
-                    out.extend([arg(*at)?, arg(at + 1)?]);
+/// The command of these arguments, if it is known here.
+fn find(args: &[&[u8]]) -> Option<&'static Command> {
+    let found = registry().find(args.first()?)?;
+    let subcommand = args.get(1).and_then(|word| found.subcommand(word));
+    Some(subcommand.unwrap_or(found).command)
+}
+
+/// The command with its expiry absolute and postponed; `None` if it has no expiry.
+fn with_time<'a>(
+    expiry: TtlPlace,
+    args: &[&'a [u8]],
+    now_ms: UnixMs,
+) -> Result<Option<Vec<Cow<'a, [u8]>>>, Why> {
+    let until = |n: &[u8], time: Time| {
+        let n = num::parse_i64(n).ok_or(MALFORMED)?.max(0).unsigned_abs();
+        let at_ms = kept_until(time.at_ms(n, now_ms).max(UnixMs(1)), now_ms);
+        Ok::<_, Why>(Cow::Owned(at_ms.to_string().into_bytes()))
+    };
+    let arg = |at: usize| args.get(at).copied().ok_or(MALFORMED);
+    let word = |word: &'static [u8]| Cow::Borrowed(word);
+    match expiry {
+        TtlPlace::BehindKey(time) => {
+            let at_ms = until(arg(2)?, time)?;
+            Ok(Some(vec![word(b"PEXPIREAT"), arg(1)?.into(), at_ms]))
+        }
+        TtlPlace::BeforeValue(time) => {
+            let (key, value) = (arg(1)?.into(), arg(3)?.into());
+            let at_ms = until(arg(2)?, time)?;
+            Ok(Some(vec![word(b"SET"), key, value, word(b"PXAT"), at_ms]))
+        }
+        TtlPlace::Option if args.len() < 5 => Ok(None),
+        TtlPlace::Option => {
+            let mut out: Vec<Cow<'a, [u8]>> = Vec::with_capacity(args.len());
+            out.extend(args.iter().take(3).map(|arg| Cow::Borrowed(*arg)));
+            let (mut options, mut found) = (args.iter().skip(3), None);
+            while let Some(option) = options.next() {
+                match Time::of_option(option) {
+                    Some(time) => {
+                        let n = options.next().ok_or(MALFORMED)?;
+                        found = Some(until(n, time)?);
+                    }
+                    None => out.push(Cow::Borrowed(*option)),
                 }
-                Some(out)
             }
-            (b"rename" | b"renamenx", [true, false]) => Some(vec![word(b"DEL"), arg(1)?]),
-            (b"smove", [true, false]) => Some(vec![word(b"SREM"), arg(1)?, arg(3)?]),
-            (b"smove", [false, true]) => Some(vec![word(b"SADD"), arg(2)?, arg(3)?]),
-            (b"rpoplpush" | b"brpoplpush", [true, false]) => Some(vec![word(b"RPOP"), arg(1)?]),
-            (b"lmove" | b"blmove", [true, false]) => {
-                let pop = match arg(3)?.eq_ignore_ascii_case(b"left") {
-                    true => b"LPOP",
-                    false => b"RPOP",
-                };
-                Some(vec![word(pop), arg(1)?])
-            }
-            _ => None,
+            let Some(at_ms) = found else {
+                return Ok(None);
+            };
+            out.extend([word(b"PXAT"), at_ms]);
+            Ok(Some(out))
         }
     }
 }
 
-fn owned<'a>(rewritten: Rewritten<'_>) -> Rewritten<'a> {
-    match rewritten {
-        Rewritten::Nothing => Rewritten::Nothing,
-        Rewritten::Same(to) => Rewritten::Same(to),
-        Rewritten::Command(to, args) => {
-            let args = args.into_iter().map(|arg| Cow::Owned(arg.into_owned()));
-            Rewritten::Command(to, args.collect())
+/// A command of which only some keys are copied, reduced to those; `None` if what it does to
+/// them depends on the others.
+fn part_of<'a>(
+    part: Part,
+    args: &[Cow<'a, [u8]>],
+    indices: &[usize],
+    inside: &[bool],
+) -> Option<Vec<Cow<'a, [u8]>>> {
+    let arg = |at: usize| args.get(at).cloned();
+    let word = |word: &'static [u8]| Cow::Borrowed(word);
+    let kept = indices.iter().zip(inside).filter(|(_, is_in)| **is_in);
+    let kept = kept.map(|(at, _)| *at);
+    let is_first = inside.first().is_some_and(|is_in| *is_in);
+    match part {
+        Part::NeedsAll => None,
+        Part::FewerKeys => {
+            let mut out = vec![arg(0)?];
+            out.extend(kept.filter_map(arg));
+            Some(out)
         }
-        Rewritten::Commands(to, bytes, commands) => Rewritten::Commands(to, bytes, commands),
-        Rewritten::Clear(dbs) => Rewritten::Clear(dbs),
-        Rewritten::Swap(a, b) => Rewritten::Swap(a, b),
+        // MSETNX is in the stream because none of the keys was there.
+        Part::FewerPairs => {
+            let mut out = vec![word(b"MSET")];
+            for at in kept {
+                out.extend([arg(at)?, arg(at + 1)?]);
+            }
+            Some(out)
+        }
+        Part::Renamed => is_first.then_some(vec![word(b"DEL"), arg(1)?]),
+        Part::MovedMember => Some(match is_first {
+            true => vec![word(b"SREM"), arg(1)?, arg(3)?],
+            false => vec![word(b"SADD"), arg(2)?, arg(3)?],
+        }),
+        Part::MovedElement(end) => {
+            let is_left = match end {
+                PopEnd::Right => false,
+                PopEnd::Named(at) => arg(at)?.eq_ignore_ascii_case(b"left"),
+            };
+            let pop = if is_left { b"LPOP" } else { b"RPOP" };
+            is_first.then_some(vec![word(pop), arg(1)?])
+        }
     }
+}
+
+fn owned<'a>(args: Vec<Cow<'_, [u8]>>) -> Vec<Cow<'a, [u8]>> {
+    let args = args.into_iter();
+    args.map(|arg| Cow::Owned(arg.into_owned())).collect()
 }
 
 #[cfg(test)]
@@ -600,12 +632,16 @@ mod tests {
         check(part, 0, "FLUSHDB", "clear [0]");
         check(part, 0, "DEL a1 x a2", "0: DEL b1 b2");
         check(part, 0, "MSET a1 1 x 2", "0: MSET b1 1");
+        check(part, 0, "MSETNX x 2 a1 1", "0: MSET b1 1");
         check(part, 0, "RENAME a1 a2", "0: RENAME b1 b2");
         check(part, 0, "RENAME a1 x", "0: DEL b1");
         check(part, 0, "RENAME x a1", "impossible");
         check(part, 0, "SMOVE a1 x m", "0: SREM b1 m");
         check(part, 0, "SMOVE x a1 m", "0: SADD b1 m");
         check(part, 0, "LMOVE a1 x LEFT RIGHT", "0: LPOP b1");
+        check(part, 0, "BLMOVE a1 x RIGHT LEFT 0", "0: RPOP b1");
+        check(part, 0, "LMOVE x a1 LEFT RIGHT", "impossible");
+        check(part, 0, "RPOPLPUSH a1 x", "0: RPOP b1");
         check(part, 0, "RPOPLPUSH x a1", "impossible");
         check(part, 0, "SUNIONSTORE x a1 a2", "nothing");
         check(part, 0, "SUNIONSTORE a1 x a2", "impossible");
@@ -633,5 +669,26 @@ mod tests {
         );
         let args: [&[u8]; 4] = [b"RESTORE", b"k", b"0", b"?"];
         assert_eq!(rewriter.rewrite(0, &args, NOW), Ok(Rewritten::Same(0)));
+        // As a node of a cluster gets it with a slot.
+        let args: [&[u8]; 4] = [b"RESTORE-ASKING", b"k", b"0", &payload];
+        let made = rewriter.rewrite(0, &args, NOW);
+        assert!(matches!(made, Ok(Rewritten::Commands(0, _, 2))), "{made:?}");
+    }
+
+    /// SETEX was sent as a SET with PXAT to a target that does not know it.
+    #[test]
+    fn a_target_without_pxat_gets_two_commands() {
+        let mut rewriter = rewriter(&[]);
+        rewriter.abilities.set_pxat = false;
+        for line in ["SET k v EX 100", "SETEX k 100 v", "PSETEX k 100000 v"] {
+            let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            let Ok(Rewritten::Commands(0, bytes, 2)) = rewriter.rewrite(0, &args, NOW) else {
+                panic!("{line}: not two commands");
+            };
+            let mut expected = Vec::new();
+            command(&mut expected, &["SET", "k", "v"]);
+            command(&mut expected, &["PEXPIREAT", "k", "1100000"]);
+            assert_eq!(bytes, expected, "{line}");
+        }
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! - `grammar`: the language of the templates
 //! - `families`: the templates, one block per family
+//! - `coverage`: each command is in a family, or on a list with a reason
 //! - `pools`: the values of a template's `$name`
 //! - `compare`: when two replies count as equal, and the accepted differences
 //! - `run`: one sequence on both servers
@@ -23,6 +24,7 @@
 //! others use RESP2.
 
 mod compare;
+mod coverage;
 mod families;
 mod grammar;
 mod pools;
@@ -72,6 +74,8 @@ fn draw(rng: &mut fastrand::Rng, families: &[Family], muted: &BTreeSet<String>) 
     let length = rng.usize(10..=LONGEST);
     let depth = [1, 1, 4, 16][rng.usize(..4)];
     let mut steps = Vec::new();
+    // How many more are drawn for the transaction that is open.
+    let mut queued = 0;
     while steps.len() < length {
         let family = if rng.u8(..100) < 14 {
             &common
@@ -83,7 +87,21 @@ fn draw(rng: &mut fastrand::Rng, families: &[Family], muted: &BTreeSet<String>) 
             continue;
         }
         step.flush = rng.usize(..depth) == 0;
+        if queued > 0 {
+            queued -= 1;
+            if step.fits_a_queue() {
+                steps.push(step);
+            }
+            if queued == 0 {
+                let end = if rng.u8(..8) == 0 { "DISCARD" } else { "EXEC" };
+                steps.push(Step::call(end));
+            }
+            continue;
+        }
         let pause = step.pause_after();
+        if step.name() == "MULTI" {
+            queued = rng.u8(1..8);
+        }
         steps.push(step);
         if let Some(ms) = pause {
             steps.push(Step {

@@ -2,6 +2,7 @@
 //! of `unsafe`, length of files and functions, and what tests must not do.
 
 mod circles;
+mod names;
 mod source;
 mod visibility;
 
@@ -361,6 +362,19 @@ impl<'ast> Visit<'ast> for TypesOfValues {
         let of_type = parts.any(|part| part == "ValueType");
         self.0 |= of_type;
     }
+}
+
+/// A command that is added, or renamed, is not missing in a table by name.
+#[test]
+fn nothing_is_known_of_a_command_but_by_its_row() {
+    let mut wrong = Vec::new();
+    for source in sources(&["src"]) {
+        let mut names = names::ByName::new();
+        names.visit_file(&source.product);
+        let lines = names.lines.into_iter();
+        wrong.extend(lines.map(|line| format!("{}:{line}", source.path)));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// Tests wait for conditions: a fixed sleep is slow if it is too long and makes tests fail at

@@ -1,9 +1,9 @@
 //! One command as COMMAND INFO and COMMAND DOCS describe it.
 
 use super::super::{Command, Flags, KeyFlags, KeySpec};
-use super::{categories, standing, tips};
+use super::categories;
+use crate::commands::table::keys::{Begin, Find};
 use crate::commands::table::registry::Registered;
-use crate::commands::table::spec::{Begin, Find};
 use crate::commands::table::syntax::{ArgKind, Argument};
 use crate::resp::Reply;
 
@@ -154,10 +154,9 @@ pub(super) fn info(reply: &mut Reply, registered: &'static Registered) {
         .collect();
     let categories: Vec<&str> = categories.iter().map(String::as_str).collect();
     statuses(reply, &categories);
-    let tips = tips::of(&registered.full_name);
-    reply.set(tips.len());
-    for tip in tips {
-        reply.bulk(tip.as_bytes());
+    reply.set(command.tips.len());
+    for tip in command.tips {
+        reply.bulk(tip.name().as_bytes());
     }
     reply.set(command.keys.len());
     for spec in command.keys {
@@ -233,12 +232,12 @@ fn typed(reply: &mut Reply, kind: &str, fields: &[(&str, i64)]) {
 pub(super) fn docs(reply: &mut Reply, registered: &'static Registered) {
     let command = registered.command;
     let subs = registered.told_subcommands();
-    let deprecated = standing::deprecated(&registered.full_name);
+    let deprecated = command.deprecated;
     let mut doc_flags = Vec::new();
     if deprecated.is_some() {
         doc_flags.push("deprecated");
     }
-    if standing::is_internal(&registered.full_name) {
+    if command.is_internal {
         doc_flags.push("syscmd");
     }
     let fields = 4 + usize::from(!doc_flags.is_empty());
@@ -256,7 +255,7 @@ pub(super) fn docs(reply: &mut Reply, registered: &'static Registered) {
     }
     if let Some(deprecated) = deprecated {
         text(reply, "deprecated_since", deprecated.since);
-        text(reply, "replaced_by", deprecated.instead);
+        text(reply, "replaced_by", deprecated.replaced_by);
     }
     if !command.history.is_empty() {
         reply.bulk(b"history");

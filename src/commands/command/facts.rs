@@ -3,8 +3,10 @@
 
 use super::super::{Flags, Handler, KeyFlags, KeySpec};
 use super::{categories, describe};
+use crate::commands::table::keys::{Begin, Find};
+use crate::commands::table::migrated::{Migrated, Part};
 use crate::commands::table::registry::{Registered, registry};
-use crate::commands::table::spec::{Begin, Find, Group};
+use crate::commands::table::spec::Group;
 use std::collections::{BTreeMap, BTreeSet};
 
 const FACTS: &str = include_str!(concat!(
@@ -173,6 +175,28 @@ fn rows_are_complete_and_consistent() {
             !keyless || !command.keys.iter().any(names_keys) || command.group == Group::Scripting,
             "{name} has keys that its handler cannot touch"
         );
+        for spec in command.keys {
+            let varies = spec.flags.contains(KeyFlags::VARIABLE_FLAGS);
+            assert_eq!(varies, spec.flags_of.is_some(), "{name}: flags of keys");
+        }
+        match command.migrated {
+            Migrated::Keys(Part::NeedsAll) | Migrated::Nothing | Migrated::Message => {}
+            Migrated::Keys(_) => {
+                let many = |spec: &KeySpec| !matches!(spec.find, Find::Range { last: 0, .. });
+                let has_several = command.keys.len() > 1 || command.keys.iter().any(many);
+                assert!(has_several, "{name} has no part of its keys");
+            }
+            Migrated::Expiring(_) | Migrated::Payload | Migrated::MovedKey => {
+                let keys: Vec<String> = command.keys.iter().map(spec_text).collect();
+                let is_one = keys.len() == 1 && keys[0].starts_with("i1:range0/1/0:");
+                assert!(is_one, "{name}: {keys:?} is not one key behind the name");
+            }
+            Migrated::CopiedKey => assert_eq!(command.keys.len(), 2, "{name}"),
+            Migrated::ClearedDb
+            | Migrated::ClearedDbs
+            | Migrated::SwappedDbs
+            | Migrated::Script => assert!(command.keys.is_empty(), "{name} has keys"),
+        }
         if command.flags.contains(Flags::DENYOOM) {
             assert!(command.is_write(), "{name} takes memory but does not write");
         }

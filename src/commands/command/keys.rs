@@ -1,10 +1,9 @@
 //! COMMAND GETKEYS and GETKEYSANDFLAGS.
 
-use super::super::args;
 use super::super::{CmdResult, Command, Error, Flags, KeyFlags, SessionCtx};
 use super::describe;
+use crate::commands::table::keys::{Begin, Find};
 use crate::commands::table::names::Names;
-use crate::commands::table::spec::{Begin, Find};
 
 /// Index and flags of every key of `args`, which begin with the command's name.
 fn keys_of(names: &Names, args: &[&[u8]]) -> Result<Vec<(usize, KeyFlags)>, Error> {
@@ -44,7 +43,7 @@ fn keys_of(names: &Names, args: &[&[u8]]) -> Result<Vec<(usize, KeyFlags)>, Erro
 fn keys_by_specs(command: &Command, args: &[&[u8]]) -> Option<Vec<(usize, KeyFlags)>> {
     let mut keys = Vec::new();
     for spec in command.keys {
-        let flags = known_flags(command, args, spec.flags);
+        let flags = spec.flags_with(args);
         let before = keys.len();
         let found = spec.for_each(args, |index| keys.push((index, flags)));
         if matches!(spec.find, Find::KeyNum { .. }) && keys.len() == before {
@@ -66,22 +65,6 @@ fn keys_by_specs(command: &Command, args: &[&[u8]]) -> Option<Vec<(usize, KeyFla
         find(args, &mut |index| keys.push((index, stored)));
     }
     Some(keys)
-}
-
-/// The flags of a key, resolved where they depend on the arguments. `INCOMPLETE` is about
-/// the spec, not about the keys that it finds, and is removed.
-fn known_flags(command: &Command, args: &[&[u8]], flags: KeyFlags) -> KeyFlags {
-    let flags = flags - KeyFlags::INCOMPLETE;
-    if !flags.contains(KeyFlags::VARIABLE_FLAGS) {
-        return flags;
-    }
-    let has = |word: &str| args.iter().skip(2).any(|arg| args::is(arg, word));
-    match command.name {
-        "set" if has("GET") => KeyFlags::RW | KeyFlags::ACCESS | KeyFlags::UPDATE,
-        "set" => KeyFlags::OW | KeyFlags::UPDATE,
-        "bitfield" if !has("SET") && !has("INCRBY") => KeyFlags::RO | KeyFlags::ACCESS,
-        _ => flags - KeyFlags::VARIABLE_FLAGS,
-    }
 }
 
 pub(super) fn getkeys(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {

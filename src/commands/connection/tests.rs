@@ -606,13 +606,28 @@ fn keys_of_commands() {
         let keys: Vec<String> = reply.as_slice().unwrap().iter().map(text).collect();
         assert_eq!(keys, expected, "{line}");
     }
-    let flags = client.run("command getkeysandflags migrate h 1 - 0 10 keys a");
-    let [key] = flags.as_slice().unwrap() else {
-        panic!("{flags:?}");
-    };
-    let flags = key.as_slice().unwrap()[1].as_slice().unwrap();
-    let names: Vec<String> = flags.iter().map(text).collect();
-    assert_eq!(names, ["RW", "access", "delete"]);
+    for (line, expected) in [
+        ("migrate h 1 - 0 10 keys a", &["RW", "access", "delete"][..]),
+        ("set k v get", &["RW", "access", "update"]),
+        // The value is no option: GET in its place was taken for one.
+        ("set k get", &["OW", "update"]),
+        ("bitfield k", &["RO", "access"]),
+        ("bitfield k overflow sat get u8 0", &["RO", "access"]),
+        ("bitfield k 0", &["RW", "access", "update"]),
+        ("bitfield k get u8", &["RW", "access", "update"]),
+        (
+            "bitfield k get u8 0 incrby u8 0 1",
+            &["RW", "access", "update"],
+        ),
+    ] {
+        let flags = client.run(&format!("command getkeysandflags {line}"));
+        let [key] = flags.as_slice().unwrap() else {
+            panic!("{flags:?}");
+        };
+        let flags = key.as_slice().unwrap()[1].as_slice().unwrap();
+        let names: Vec<String> = flags.iter().map(text).collect();
+        assert_eq!(names, expected, "{line}");
+    }
     fails(
         &mut client,
         "command getkeys sintercard 0 a",

@@ -12,6 +12,7 @@ use crate::commands::streams::args::{
 use crate::commands::streams::groups::idle_ms;
 use crate::commands::streams::read::{consumer, load, log_claim, log_position};
 use crate::commands::table::spec::Group as Docs;
+use crate::commands::table::tips::Tip;
 use crate::commands::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
 use crate::storage::Direction;
 use crate::types::stream::{Group, PendingRow, Stream, StreamId};
@@ -313,6 +314,7 @@ pub const COMMANDS: &[Command] = &[
         .history(&[("7.0.0", "The reply lists the deleted entries")])
         .flags(Flags::FAST)
         .keys(&[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))])
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Docs::Stream,
             "6.2.0",
@@ -328,6 +330,7 @@ pub const COMMANDS: &[Command] = &[
         .complexity("O(N), N: IDs")
         .flags(Flags::FAST)
         .keys(&[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))])
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Docs::Stream,
             "5.0.0",

@@ -8,6 +8,7 @@ use crate::commands::streams::args::{
 use crate::commands::streams::read::{load, log_position};
 use crate::commands::table::help::{self, Topic};
 use crate::commands::table::spec::Group as Docs;
+use crate::commands::table::tips::Tip;
 use crate::commands::{
     CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx, WriteCtx,
 };
@@ -462,6 +463,7 @@ pub const COMMANDS: &[Command] = &[
         .complexity("O(N), N: pending entries looked at; of the summary: consumers")
         .history(&[("6.2.0", "Added `IDLE` and bounds that are excluded")])
         .keys(&[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))])
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Docs::Stream,
             "5.0.0",

@@ -5,6 +5,7 @@ use crate::commands::streams::args::{no_group_of, reply_count, reply_entry, repl
 use crate::commands::streams::groups::Names;
 use crate::commands::table::help::{self, Topic};
 use crate::commands::table::spec::Group as Docs;
+use crate::commands::table::tips::Tip;
 use crate::commands::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx};
 use crate::encoding::stream::UNKNOWN;
 use crate::storage::Direction;
@@ -260,6 +261,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
             .complexity("O(N), N: consumers")
             .history(&[("7.2.0", "Added `inactive`; `idle` has another meaning")])
             .keys(READ)
+            .tips(&[Tip::NondeterministicOutput])
             .doc(Docs::Stream, "5.0.0", "Returns the consumers of a group"),
         Command::read("groups", 3, groups)
             .syntax("key")

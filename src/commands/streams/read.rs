@@ -7,6 +7,7 @@
 use crate::commands::args::Options;
 use crate::commands::blocking;
 use crate::commands::streams::args::{count, id, id_text, no_group, reply_entry, reply_id};
+use crate::commands::table::keys::Find;
 use crate::commands::table::spec::{Attempt, Group as Docs, Wait};
 use crate::commands::{Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
 use crate::encoding::ValueType;
@@ -457,13 +458,12 @@ pub(super) fn log_position(ctx: &mut WriteCtx<'_>, key: &[u8], group: &Group) {
 
 const fn streams(from: isize) -> KeySpec {
     KeySpec {
-        begin: crate::commands::table::spec::Begin::Keyword("STREAMS", from),
-        find: crate::commands::table::spec::Find::Range {
+        find: Find::Range {
             last: -1,
             step: 1,
             limit: 2,
         },
-        flags: KeyFlags::RO.union(KeyFlags::ACCESS),
+        ..KeySpec::after("STREAMS", from, KeyFlags::RO.union(KeyFlags::ACCESS))
     }
 }
 

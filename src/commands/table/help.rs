@@ -3,10 +3,10 @@
 use crate::commands::Error;
 use crate::resp::Reply;
 
-/// How a subcommand is called, and what it does: one string per line.
+/// The usage of a subcommand, and the lines that say what it does.
 pub type Topic = (&'static str, &'static [&'static str]);
 
-/// Writes the help of a container: its usage, its subcommands, HELP itself.
+/// Writes the help of a container: its usage, its subcommands, and HELP itself.
 pub fn write(reply: &mut Reply, container: &str, topics: &[Topic]) {
     let mut lines = vec![format!(
         "{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
@@ -22,7 +22,7 @@ pub fn write(reply: &mut Reply, container: &str, topics: &[Topic]) {
     }
 }
 
-/// What a subcommand answers to arguments that it does not know.
+/// The error of a subcommand that is unknown or does not take these arguments.
 pub(in crate::commands) fn mistaken(args: &[&[u8]]) -> Error {
     let word = |at: usize| String::from_utf8_lossy(args.get(at).copied().unwrap_or_default());
     let (container, subcommand) = (word(0).to_ascii_uppercase(), word(1));

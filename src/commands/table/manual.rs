@@ -1,5 +1,5 @@
-//! The command list of the manual, made from the registry. A test holds the generated
-//! parts of the manual, this list and the table of parameters, to what the server has.
+//! The command list of the manual, made from the registry. A test fails if the list, or the
+//! table of parameters, is not what the manual has.
 
 use crate::commands::table::registry::{Registered, registry};
 use crate::commands::table::spec::Group;
@@ -66,10 +66,10 @@ mod tests {
     use super::*;
     use crate::state::config;
 
-    /// Set to write the generated parts into the manual.
+    /// With this variable the test writes the generated parts into the manual.
     const UPDATE: &str = "KEDIS_UPDATE_MANUAL";
 
-    /// `text` with what stands between a part's markers replaced.
+    /// The text with other content between the markers of a part.
     fn with_part(text: &str, part: &str, content: &str) -> String {
         let (begin, end) = (
             format!("<!-- {part}:begin -->"),

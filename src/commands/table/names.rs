@@ -1,5 +1,5 @@
-//! The names that clients know commands by: `rename-command` gives some another one,
-//! or none.
+//! The names by which clients call commands. `rename-command` gives a command another name,
+//! or takes its name away.
 
 use crate::commands::table::registry::{Registered, registry};
 use crate::state::config::Config;
@@ -7,12 +7,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The names that clients call commands by.
 pub struct Names {
-    /// What lower-case names mean, where it is not what the registry says.
+    /// Lower-case names that do not mean what the registry says: the command that they mean,
+    /// or none.
     renamed: FxHashMap<Vec<u8>, Option<&'static Registered>>,
 }
 
 impl Names {
-    /// The names that this configuration leaves.
+    /// The names in a server with this configuration.
     pub fn of(config: &Config) -> Names {
         let mut renamed = FxHashMap::default();
         for (name, new_name) in &config.renames.0 {
@@ -25,7 +26,7 @@ impl Names {
         Names { renamed }
     }
 
-    /// The command of this name, in any case.
+    /// The command with this name, in upper or lower case.
     pub fn find(&self, name: &[u8]) -> Option<&'static Registered> {
         if self.renamed.is_empty() {
             return registry().find(name);
@@ -36,7 +37,7 @@ impl Names {
         }
     }
 
-    /// All commands that have a name, in table order; subcommands hang on theirs.
+    /// All commands that have a name, in table order, without the subcommands.
     pub fn iter(&self) -> impl Iterator<Item = &'static Registered> {
         let lost = |command: &&Registered| {
             let name = command.full_name.as_bytes();
@@ -45,18 +46,18 @@ impl Names {
         registry().iter().filter(move |command| !lost(command))
     }
 
-    /// Whether some new name means this command.
+    /// Whether the command has a new name.
     fn has_another(&self, command: &Registered) -> bool {
         let mut meant = self.renamed.values().flatten();
         meant.any(|found| found.index == command.index)
     }
 }
 
-/// Whether every command that the configuration renames exists, and every new
-/// name is free.
+/// Checks that each command that the configuration renames exists, and that no other command
+/// has its new name.
 ///
 /// # Errors
-/// Says which does not, or is not.
+/// The name of the command, and the line of the configuration with the reason.
 pub fn check_renames(config: &Config) -> Result<(), (String, String)> {
     let mut taken = FxHashSet::default();
     for (name, new_name) in &config.renames.0 {

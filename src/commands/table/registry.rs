@@ -1,4 +1,4 @@
-//! All command tables together, found by name.
+//! The registry: the rows of all families, by name.
 
 use crate::commands::table::syntax::{self, Argument};
 use crate::commands::{Command, FAMILIES, Flags};
@@ -8,31 +8,32 @@ use std::sync::OnceLock;
 /// Commands by lower-case name.
 pub type ByName = FxHashMap<&'static [u8], Registered>;
 
-/// A command as it stands in the registry.
+/// A row in the registry.
 pub struct Registered {
-    /// Its row.
+    /// The row.
     pub command: &'static Command,
-    /// Its number: an index for statistics.
+    /// The number of the command, from 0 on: the index of its statistics.
     pub index: usize,
-    /// The whole name: `get`, `config|get`.
+    /// The name as COMMAND LIST has it: `get`, `config|get`.
     pub full_name: String,
-    /// Its arguments, behind its name.
+    /// The arguments behind the name, parsed from the row.
     pub arguments: Vec<Argument>,
     /// Subcommands by lower-case name.
     pub subcommands: ByName,
-    /// Whether it is a part of a plain command, whose name and number it has.
+    /// Whether it is a subcommand of a [`Flags::PLAIN`] command. It has the name and the number
+    /// of that command.
     pub is_part: bool,
 }
 
 /// All commands, by name.
 pub struct Registry {
     by_name: ByName,
-    /// Rows in table order.
+    /// The names of the commands in table order.
     order: Vec<&'static str>,
     len: usize,
 }
 
-/// Longest name of a command.
+/// Bytes of the longest name of a command.
 const MAX_NAME: usize = 32;
 
 static REGISTRY: OnceLock<Registry> = OnceLock::new();
@@ -91,29 +92,29 @@ impl Registry {
         self.len - 1
     }
 
-    /// How many commands and subcommands there are: a bound of their indices.
+    /// The number of commands and subcommands. All indices are below it.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no commands.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The command of this name, in any case.
+    /// The command with this name, in upper or lower case.
     pub fn find(&self, name: &[u8]) -> Option<&Registered> {
         find_in(&self.by_name, name)
     }
 
-    /// All commands, in table order; subcommands hang on theirs.
+    /// All commands in table order, without the subcommands.
     pub fn iter(&self) -> impl Iterator<Item = &Registered> {
         self.order
             .iter()
             .filter_map(|name| self.by_name.get(name.as_bytes()))
     }
 
-    /// All commands and subcommands by index.
+    /// The full names of all commands and subcommands, by index.
     pub fn names(&self) -> Vec<&str> {
         let mut names = vec![""; self.len];
         for registered in self.iter() {
@@ -127,22 +128,22 @@ impl Registry {
 }
 
 impl Registered {
-    /// The subcommand of this name, in any case.
+    /// The subcommand with this name, in upper or lower case.
     pub fn subcommand(&self, name: &[u8]) -> Option<&Registered> {
         find_in(&self.subcommands, name)
     }
 
-    /// Whether clients know it as one command that has no subcommands.
+    /// Whether it is one command to clients, though it has subcommands here.
     pub fn is_plain(&self) -> bool {
         self.command.flags.contains(Flags::PLAIN)
     }
 
-    /// The subcommand that clients know by this name.
+    /// The subcommand with this name, if clients know of it.
     pub(in crate::commands) fn told_subcommand(&self, name: &[u8]) -> Option<&Registered> {
         self.subcommand(name).filter(|sub| !sub.is_part)
     }
 
-    /// The subcommands that clients know, in table order.
+    /// The subcommands that clients know of, in table order.
     pub(in crate::commands) fn told_subcommands(&self) -> Vec<&Registered> {
         let told = self.subcommands.values().filter(|sub| !sub.is_part);
         let mut told: Vec<_> = told.collect();

@@ -1,74 +1,79 @@
-//! Which arguments are secrets: MONITOR, the slow log and the server's log
-//! show `(redacted)` for them.
+//! Which arguments are secrets: MONITOR, the slow log and the server's log show
+//! `(redacted)` in their place.
 //!
-//! A command's row names one of the functions here. They look at arguments alone: the first
-//! one is whatever name `rename-command` has given the command.
+//! The name of the command is not looked at: `rename-command` may have given it another
+//! one.
 
-use crate::commands::Command;
 use crate::commands::args;
 use crate::state::config::{Flag, Param};
 
-/// What stands for a secret.
+/// What is shown in place of a secret.
 const REDACTED: &[u8] = b"(redacted)";
 
-/// The arguments of a command with secrets covered.
-pub fn visible<'a>(command: &Command, args: &[&'a [u8]]) -> Vec<&'a [u8]> {
-    let Some(is_secret) = command.secret else {
-        return args.to_vec();
-    };
-    let show = |(i, arg): (usize, &&'a [u8])| match is_secret(args, i) {
-        true => REDACTED,
-        false => *arg,
-    };
-    args.iter().enumerate().map(show).collect()
+/// Which arguments of a command are secrets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Secret {
+    /// None.
+    None,
+    /// Every argument from this index on.
+    From(usize),
+    /// The values of some options.
+    Options {
+        /// Index of the first option.
+        first: usize,
+        /// The words that a secret follows, and how many arguments behind each are secret.
+        words: &'static [(&'static str, usize)],
+        /// The word that ends the options.
+        end: Option<&'static str>,
+    },
+    /// The values of parameters that the configuration keeps secret, in pairs of name and
+    /// value from this index on.
+    Parameters(usize),
 }
 
-/// Of `AUTH [user] password`.
-pub(in crate::commands) fn of_auth(_args: &[&[u8]], index: usize) -> bool {
-    index > 0
+impl Secret {
+    /// Calls `hide` with the index of every argument that is a secret.
+    fn for_each(self, args: &[&[u8]], mut hide: impl FnMut(usize)) {
+        match self {
+            Secret::None => {}
+            Secret::From(first) => (first..args.len()).for_each(hide),
+            Secret::Options { first, words, end } => {
+                let mut at = first;
+                while let Some(word) = args.get(at) {
+                    if end.is_some_and(|end| args::is(word, end)) {
+                        return;
+                    }
+                    let option = words.iter().find(|(name, _)| args::is(word, name));
+                    let values = option.map_or(0, |(_, values)| *values);
+                    (at + 1..=at + values).for_each(&mut hide);
+                    at += 1 + values;
+                }
+            }
+            Secret::Parameters(first) => {
+                let names = args.iter().enumerate().skip(first).step_by(2);
+                let is_secret = |name| Param::find(name).is_some_and(|p| p.has(Flag::Secret));
+                let secret = names.filter(|(_, name)| is_secret(name));
+                secret.for_each(|(at, _)| hide(at + 1));
+            }
+        }
+    }
 }
 
-/// Of `HELLO 3 AUTH user password SETNAME name`.
-pub(in crate::commands) fn of_hello(args: &[&[u8]], index: usize) -> bool {
-    let is_auth = |back: usize| {
-        let at = index.checked_sub(back).filter(|at| *at > 1);
-        at.and_then(|at| args.get(at))
-            .is_some_and(|word| args::is(word, "AUTH"))
-    };
-    is_auth(1) || is_auth(2)
-}
-
-/// Of `MIGRATE host port key db timeout … AUTH password` or `… AUTH2 user password`.
-pub(in crate::commands) fn of_migrate(args: &[&[u8]], index: usize) -> bool {
-    let follows = |back: usize, word: &str| {
-        let at = index.checked_sub(back).filter(|at| *at > 5);
-        let keys = args.iter().position(|arg| args::is(arg, "KEYS"));
-        at.filter(|at| keys.is_none_or(|keys| *at < keys.max(6)))
-            .and_then(|at| args.get(at))
-            .is_some_and(|arg| args::is(arg, word))
-    };
-    follows(1, "AUTH") || follows(1, "AUTH2") || follows(2, "AUTH2")
-}
-
-/// Of `CONFIG SET name value …`.
-pub(in crate::commands) fn of_config_set(args: &[&[u8]], index: usize) -> bool {
-    let name = match index >= 3 && index % 2 == 1 {
-        true => args.get(index - 1),
-        false => None,
-    };
-    name.and_then(|name| Param::find(name))
-        .is_some_and(|param| param.has(Flag::Secret))
-}
-
-/// Of `ACL SETUSER user rule …`: passwords, and what a user may do.
-pub(in crate::commands) fn of_acl_setuser(_args: &[&[u8]], index: usize) -> bool {
-    index > 1
+/// The arguments of a command with its secrets covered.
+pub fn visible<'a>(secret: Secret, args: &[&'a [u8]]) -> Vec<&'a [u8]> {
+    let mut shown = args.to_vec();
+    secret.for_each(args, |at| {
+        if let Some(arg) = shown.get_mut(at) {
+            *arg = REDACTED;
+        }
+    });
+    shown
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::registry;
+    use crate::commands::{Command, registry};
 
     #[track_caller]
     fn check(line: &str, expected: &str) {
@@ -80,7 +85,6 @@ mod tests {
             .unwrap_or(found)
             .command;
         shows(command, line, expected);
-        // By any other name.
         let renamed = |line: &str| line.replacen(line.split(' ').next().unwrap(), "other", 1);
         shows(command, &renamed(line), &renamed(expected));
     }
@@ -88,7 +92,7 @@ mod tests {
     #[track_caller]
     fn shows(command: &Command, line: &str, expected: &str) {
         let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        let shown: Vec<_> = visible(command, &args)
+        let shown: Vec<_> = visible(command.secret, &args)
             .into_iter()
             .map(String::from_utf8_lossy)
             .collect();
@@ -117,6 +121,29 @@ mod tests {
         check(
             "migrate h 1 k 0 9 AUTH2 user secret KEYS auth k",
             "migrate h 1 k 0 9 AUTH2 (redacted) (redacted) KEYS auth k",
+        );
+        check(
+            "acl setuser u on >p",
+            "acl setuser (redacted) (redacted) (redacted)",
+        );
+        check("acl getuser u", "acl getuser u");
+    }
+
+    /// A host or key of the name of the word that ends the options of MIGRATE ended them,
+    /// and the password behind it was shown.
+    #[test]
+    fn what_stands_before_the_options_does_not_end_them() {
+        check(
+            "migrate h 1 keys 0 9 auth secret",
+            "migrate h 1 keys 0 9 auth (redacted)",
+        );
+        check(
+            "migrate KEYS 1 k 0 9 auth keys copy",
+            "migrate KEYS 1 k 0 9 auth (redacted) copy",
+        );
+        check(
+            "hello 3 auth auth auth setname n",
+            "hello 3 auth (redacted) (redacted) setname n",
         );
     }
 }

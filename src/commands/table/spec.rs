@@ -1,25 +1,38 @@
-//! What a row of a command table says: name, arity, flags, where the keys are,
-//! and the handler. Dispatch, locking, COMMAND and the manual's list read it.
+//! The row of a command: all that the server knows of the command stands in it. No code
+//! looks for a command by its name to find out something about it.
+//!
+//! A row is built in the table of its family from a constructor, which says what runs
+//! ([`Command::read`], [`Command::write`] and so on), and from methods for what is not as
+//! it usually is.
 
+use super::keys::{KeyFlags, KeySpec, MoreKeys};
+use super::migrated::{Migrated, Part};
+use super::secrets::Secret;
+use super::tips::Tip;
+use crate::base::num;
 use crate::commands::{CmdResult, ReadCtx, SessionCtx, WriteCtx};
 use crate::encoding::ValueType;
+use crate::storage::DbIndex;
+use smallvec::SmallVec;
 
 bitflags::bitflags! {
-    /// What dispatch must know of a command. Whether it reads or writes is said
-    /// by its [`Handler`].
+    /// What the dispatcher and clients have to know of a command. The [`Handler`] says
+    /// whether the command reads or writes.
+    ///
+    /// Those marked "Kedis" are for this server alone; COMMAND INFO does not tell them.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Flags: u32 {
-        /// Constant or logarithmic time.
+        /// Takes constant or logarithmic time.
         const FAST = 1;
         /// Refused when memory is short.
         const DENYOOM = 1 << 1;
-        /// Administrative.
+        /// Administers the server.
         const ADMIN = 1 << 2;
-        /// Not from scripts.
+        /// Refused in scripts.
         const NOSCRIPT = 1 << 3;
-        /// Allowed while data is being loaded.
+        /// Allowed while data is loaded.
         const LOADING = 1 << 4;
-        /// Allowed on a replica without its master.
+        /// Allowed on a replica that has lost its master and serves no stale data.
         const STALE = 1 << 5;
         /// Not shown to MONITOR.
         const SKIP_MONITOR = 1 << 6;
@@ -27,232 +40,56 @@ bitflags::bitflags! {
         const SKIP_SLOWLOG = 1 << 7;
         /// Allowed before authentication.
         const NO_AUTH = 1 << 8;
-        /// Not inside MULTI.
+        /// Refused inside MULTI.
         const NO_MULTI = 1 << 9;
-        /// May be used while a script is busy.
+        /// Allowed while a slow script runs.
         const ALLOW_BUSY = 1 << 10;
-        /// No replacement for a loading replica.
+        /// Refused while a replica loads a data set and serves the one before.
         const NO_ASYNC_LOADING = 1 << 11;
         /// Publishes or subscribes.
         const PUBSUB = 1 << 12;
         /// May wait for other clients.
         const BLOCKING = 1 << 13;
-        /// Writes only depending on its arguments (counts as a write for pauses).
+        /// May cause writes, though it writes no keys itself. CLIENT PAUSE WRITE holds it
+        /// back.
         const MAY_REPLICATE = 1 << 14;
-        /// Internal: keys are not where the specs say for all arguments.
+        /// Some of its keys are not where the first key, last key and step of COMMAND say.
+        /// COMMAND derives it from the key specs.
         const MOVABLE_KEYS = 1 << 15;
-        /// Kedis: concerns whole DBs, so runs while nobody else reads or writes keys.
+        /// Kedis: concerns whole DBs, so it runs while no other thread reads or writes keys.
         const EXCLUSIVE = 1 << 16;
-        /// Kedis: slow by nature, so what is pending is committed before it starts.
+        /// Kedis: usually takes long, so the writes of the commands before are committed
+        /// first.
         const SLOW = 1 << 17;
         /// Known to Sentinel.
         const SENTINEL = 1 << 18;
+        /// Kedis: counts as an access of its keys even for a client that asked for none with
+        /// CLIENT NO-TOUCH.
+        const TOUCHES = 1 << 19;
         /// Kedis: does not count as an access of its keys.
         const NO_TOUCH = 1 << 20;
-        /// Kedis: what it answers are pushes, which CLIENT REPLY does not hold back.
+        /// Kedis: answers with pushes, which CLIENT REPLY does not hold back.
         const PUSHES = 1 << 21;
         /// Kedis: allowed to subscribers that speak RESP2.
         const SUBSCRIBED = 1 << 22;
         /// Its arguments may name no key at all.
         const NO_MANDATORY_KEYS = 1 << 23;
-        /// Runs on a node that imports the slot. Told to clients.
-        const ASKING = 1 << 29;
-        /// Kedis: walks over all keys of its DB, so runs on a worker if they are many.
+        /// Kedis: walks over all keys of its DB, so it runs on a worker if they are many.
         const WALKS = 1 << 24;
         /// Kedis: one command to clients, though its subcommands have rows of their own.
         const PLAIN = 1 << 25;
-        /// Kedis: compiles a text, so runs on a worker.
+        /// Kedis: compiles a script, so it runs on a worker.
         const COMPILES = 1 << 26;
-    }
-
-    /// What a command does with a key.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct KeyFlags: u16 {
-        /// Reads only.
-        const RO = 1;
-        /// Reads and writes.
-        const RW = 1 << 1;
-        /// Overwrites.
-        const OW = 1 << 2;
-        /// Removes.
-        const RM = 1 << 3;
-        /// Returns or copies the value.
-        const ACCESS = 1 << 4;
-        /// Changes the value depending on the old one.
-        const UPDATE = 1 << 5;
-        /// Adds data.
-        const INSERT = 1 << 6;
-        /// Deletes data.
-        const DELETE = 1 << 7;
-        /// Not a key, but routed as one.
-        const NOT_KEY = 1 << 8;
-        /// The spec may miss keys.
-        const INCOMPLETE = 1 << 9;
-        /// Depends on the arguments.
-        const VARIABLE_FLAGS = 1 << 10;
+        /// Kedis: CLIENT CACHING holds for the command after it, not for this one.
+        const KEEPS_CACHING = 1 << 27;
+        /// Kedis: writes no key, but a Redis before 7.0 sends it to its replicas.
+        const PROPAGATED = 1 << 28;
+        /// Runs on a cluster node that imports the slot.
+        const ASKING = 1 << 29;
     }
 }
 
-/// Where a key spec begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Begin {
-    /// At this index of the arguments (the name is index 0).
-    Index(usize),
-    /// After this word, looked for from this index on (negative: from the end, backwards).
-    Keyword(&'static str, isize),
-    /// Unknown.
-    Unknown,
-}
-
-/// How the keys follow from there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Find {
-    /// Up to `last` (relative to the beginning; negative: from the end of the
-    /// arguments), every `step`-th; `limit` as Redis has it.
-    Range {
-        /// Index of the last key.
-        last: isize,
-        /// Distance between keys.
-        step: usize,
-        /// 0 or 1: no limit; 2: the first half of what is left, and so on.
-        limit: usize,
-    },
-    /// A number of keys stands at `at`, the keys from `first` on (both relative).
-    KeyNum {
-        /// Where the number is.
-        at: usize,
-        /// Where the first key is.
-        first: usize,
-        /// Distance between keys.
-        step: usize,
-    },
-    /// Unknown.
-    Unknown,
-}
-
-/// Where some of a command's keys are, and what it does with them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeySpec {
-    /// Where to begin.
-    pub begin: Begin,
-    /// How to go on.
-    pub find: Find,
-    /// What happens to the keys.
-    pub flags: KeyFlags,
-}
-
-impl KeySpec {
-    /// One key at an index.
-    pub const fn at(index: usize, flags: KeyFlags) -> KeySpec {
-        KeySpec::range(index, 0, 1, flags)
-    }
-
-    /// Keys from index `first` to `last` (relative to it, or negative from the
-    /// end), every `step`-th.
-    pub const fn range(first: usize, last: isize, step: usize, flags: KeyFlags) -> KeySpec {
-        KeySpec {
-            begin: Begin::Index(first),
-            find: Find::Range {
-                last,
-                step,
-                limit: 0,
-            },
-            flags,
-        }
-    }
-
-    /// A number of keys at index `at`, the keys behind it.
-    pub const fn numkeys(at: usize, flags: KeyFlags) -> KeySpec {
-        KeySpec {
-            begin: Begin::Index(at),
-            find: Find::KeyNum {
-                at: 0,
-                first: 1,
-                step: 1,
-            },
-            flags,
-        }
-    }
-
-    /// One key after a word, looked for from index `from` on.
-    pub const fn after(word: &'static str, from: isize, flags: KeyFlags) -> KeySpec {
-        KeySpec {
-            begin: Begin::Keyword(word, from),
-            find: Find::Range {
-                last: 0,
-                step: 1,
-                limit: 0,
-            },
-            flags,
-        }
-    }
-
-    /// Keys that cannot be told from the arguments.
-    pub const fn unknown(flags: KeyFlags) -> KeySpec {
-        KeySpec {
-            begin: Begin::Unknown,
-            find: Find::Unknown,
-            flags,
-        }
-    }
-
-    /// Whether it stands for keys that the arguments do not name.
-    pub const fn is_unknown(&self) -> bool {
-        matches!(self.begin, Begin::Unknown)
-    }
-
-    /// Calls `each` with the index of every key; `None` if the arguments are
-    /// not what the spec wants (a bad number of keys, a missing word).
-    pub fn for_each(&self, args: &[&[u8]], mut each: impl FnMut(usize)) -> Option<()> {
-        let argc = args.len();
-        let begin = match self.begin {
-            Begin::Index(index) => index,
-            Begin::Keyword(word, from) => find_keyword(args, word, from)? + 1,
-            Begin::Unknown => return Some(()),
-        };
-        let (first, last, step) = match self.find {
-            Find::Range { last, step, limit } => {
-                let last = match last {
-                    0.. => begin + last.unsigned_abs(),
-                    _ if limit <= 1 => argc.checked_sub(last.unsigned_abs())?,
-                    _ => begin + (argc - begin.min(argc)) / limit - 1,
-                };
-                (begin, last, step)
-            }
-            Find::KeyNum { at, first, step } => {
-                let count = crate::base::num::parse_i64(args.get(begin + at)?)?;
-                let count = usize::try_from(count).ok().filter(|n| *n <= argc)?;
-                if count == 0 {
-                    return Some(());
-                }
-                let first = begin + first;
-                (first, first + (count - 1) * step, step)
-            }
-            Find::Unknown => return Some(()),
-        };
-        if last >= argc || first > last {
-            return None;
-        }
-        (first..=last).step_by(step.max(1)).for_each(&mut each);
-        Some(())
-    }
-}
-
-fn find_keyword(args: &[&[u8]], word: &str, from: isize) -> Option<usize> {
-    let is_word = |i: &usize| args[*i].eq_ignore_ascii_case(word.as_bytes());
-    match from {
-        0.. => (from.unsigned_abs()..args.len()).find(is_word),
-        _ => (1..=args.len().checked_sub(from.unsigned_abs())?)
-            .rev()
-            .find(is_word),
-    }
-}
-
-/// Calls its second argument with the index of every key that no [`KeySpec`]
-/// can say. Finds nothing in arguments that the handler will refuse.
-pub type MoreKeys = fn(&[&[u8]], &mut dyn FnMut(usize));
-
-/// What a command does, by what it may touch.
+/// What runs for a command. The kind of handler decides what it may touch.
 #[derive(Clone, Copy)]
 pub enum Handler {
     /// Reads keys.
@@ -261,21 +98,21 @@ pub enum Handler {
     Write(fn(&mut WriteCtx<'_>, &[&[u8]]) -> CmdResult),
     /// Reads and perhaps writes keys, and may have to wait for them.
     Blocking(Blocking),
-    /// Concerns the connection or the server, no keys.
+    /// Concerns the connection or the server, and no keys.
     Session(fn(&mut SessionCtx<'_>, &[&[u8]]) -> CmdResult),
-    /// Runs other commands, or decides when they run: see [`Own`].
+    /// Carried out by the executor: see [`Own`].
     Own(Own),
-    /// Has subcommands only.
+    /// None: the command has subcommands only.
     Container,
 }
 
-/// A command that may wait.
+/// The handler of a command that may wait.
 #[derive(Clone, Copy)]
 pub struct Blocking {
-    /// Tries once. It is run again, with the same arguments, whenever a key that
-    /// it waits for is ready; then nobody looks at the timeout any more.
+    /// Tries once. It runs again, with the same arguments, whenever a key that it waits for
+    /// is ready; the timeout counts from the first time.
     pub run: fn(&mut WriteCtx<'_>, &[&[u8]]) -> Result<Attempt, crate::commands::Error>,
-    /// Whether it writes keys when it does not wait.
+    /// Whether the command writes keys.
     pub writes: bool,
 }
 
@@ -284,41 +121,42 @@ pub struct Blocking {
 pub enum Attempt {
     /// The reply is written.
     Done,
-    /// There is nothing yet, nothing is changed, no reply is written.
+    /// The client has to wait: nothing is changed, and no reply is written.
     Wait(Wait),
 }
 
 /// What a client waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
-    /// Which arguments are the keys.
+    /// Indices of the arguments that are the keys.
     pub keys: std::ops::Range<usize>,
-    /// The type of value that must be there.
+    /// The type of value that has to be at one of them.
     pub kind: ValueType,
-    /// For how long, in ms; 0: for ever.
+    /// The longest wait in ms; 0: no limit.
     pub timeout_ms: u64,
-    /// Whether it is tried again too when a key is gone or holds another type.
+    /// Whether the command is also tried again when a key is gone or holds another type.
     pub minds_loss: bool,
-    /// What is tried again in place of the command as it was given.
+    /// The request that is tried again, if it is not the one that came.
     pub request: Option<crate::state::request::Request>,
 }
 
-/// Commands that the executor itself carries out.
+/// The commands that the executor carries out itself: they run other commands, or decide
+/// when those run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Own {
-    /// Queue what follows.
+    /// MULTI: queues the requests that follow.
     Multi,
-    /// Run the queue.
+    /// EXEC: runs the queue.
     Exec,
-    /// Forget the queue.
+    /// DISCARD: forgets the queue.
     Discard,
-    /// Make EXEC depend on keys.
+    /// WATCH: EXEC fails if one of the keys has changed.
     Watch,
-    /// No longer.
+    /// UNWATCH: EXEC depends on no keys any more.
     Unwatch,
-    /// Run a script or function.
+    /// Runs a script or a function.
     Script(ScriptCall),
-    /// Make keys, slice by slice.
+    /// DEBUG POPULATE: makes many keys, some in each step.
     Populate,
 }
 
@@ -352,16 +190,35 @@ impl ScriptCall {
     }
 }
 
-/// Finds in the arguments which DB besides the client's a command touches.
-pub type OtherDb = fn(&[&[u8]]) -> Option<crate::storage::DbIndex>;
+/// Finds in the arguments the DB besides the client's that a command touches.
+pub type OtherDb = fn(&[&[u8]]) -> Option<DbIndex>;
 
-/// An argument stands in a row and in the binlog.
+/// Which DBs the arguments of a command name.
+#[derive(Clone, Copy)]
+pub enum Dbs {
+    /// None: the command concerns the client's DB, or all.
+    None,
+    /// The client's DB from now on: SELECT.
+    Selected,
+    /// Two that change places: SWAPDB.
+    Swapped,
+    /// A second DB with the same keys, which are locked there too: COPY, MOVE.
+    Second(OtherDb),
+}
+
+/// How often an argument usually stands in what a command writes: in a row and in the binlog.
 pub const USUAL_PLACES: usize = 2;
 
-/// Says whether the argument at an index is a secret: see [`crate::commands::table::secrets`].
-pub type IsSecret = fn(&[&[u8]], usize) -> bool;
+/// A better command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deprecated {
+    /// The version of Redis that has deprecated the command.
+    pub since: &'static str,
+    /// What to call in its place, in Markdown.
+    pub replaced_by: &'static str,
+}
 
-/// To which group a command belongs, as COMMAND DOCS says.
+/// The group of a command, as COMMAND DOCS says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
     /// Any key.
@@ -419,47 +276,54 @@ impl Group {
     }
 }
 
-/// Versions of Redis, and what changed for callers.
+/// Versions of Redis and what changed for clients, oldest first.
 pub type History = &'static [(&'static str, &'static str)];
 
-/// One row of a command table. Build it with [`Command::read`] and its sisters.
+/// The row of a command.
 #[derive(Clone, Copy)]
 pub struct Command {
-    /// Lower case; of a subcommand: its own part.
+    /// The name in lower case; of a subcommand, the part behind the `|`.
     pub name: &'static str,
-    /// Arguments with the name; negative: at least.
+    /// The number of arguments with the name; negative: at least so many.
     pub arity: i16,
     /// See [`Flags`].
     pub flags: Flags,
-    /// Its group.
+    /// See [`Group`].
     pub group: Group,
-    /// The Redis version that had it first.
+    /// The first version of Redis that has the command.
     pub since: &'static str,
-    /// What it does, in a sentence of our own.
+    /// What the command does, in one sentence.
     pub summary: &'static str,
-    /// Its arguments, in the notation of [`crate::commands::table::syntax`]; without the subcommand.
+    /// The arguments behind the name, in the notation of [`super::syntax`].
     pub syntax: &'static str,
-    /// What it costs, where finding one row counts as O(1).
+    /// What the command costs, where finding one row counts as O(1).
     pub complexity: &'static str,
-    /// Since which version of Redis it does what.
+    /// What changed in which version.
     pub history: History,
+    /// Whether there is a better command.
+    pub deprecated: Option<Deprecated>,
+    /// Whether the command is for servers and their developers only.
+    pub is_internal: bool,
+    /// What proxies have to know.
+    pub tips: &'static [Tip],
     /// ACL categories that do not follow from group and flags, without `@`.
     pub categories: &'static [&'static str],
-    /// Where its keys are.
+    /// Where the keys are.
     pub keys: &'static [KeySpec],
-    /// Finds keys that no spec can say.
+    /// Finds the keys that no spec can find.
     pub more_keys: Option<MoreKeys>,
     /// What runs.
     pub handler: Handler,
     /// Subcommands of a container.
     pub subcommands: &'static [Command],
-    /// For commands that touch a second DB: which one, from the arguments. The
-    /// keys are locked there too.
-    pub other_db: Option<OtherDb>,
-    /// For commands that are given secrets: which arguments are.
-    pub secret: Option<IsSecret>,
-    /// How often an argument may stand in what it writes, rows and binlog together.
+    /// Which DBs the arguments name.
+    pub dbs: Dbs,
+    /// Which arguments are secrets.
+    pub secret: Secret,
+    /// How often an argument may stand in what the command writes, rows and binlog together.
     pub places: usize,
+    /// What the migration tools make of the command.
+    pub migrated: Migrated,
 }
 
 impl Command {
@@ -474,14 +338,18 @@ impl Command {
             syntax: "",
             complexity: "O(1)",
             history: &[],
+            deprecated: None,
+            is_internal: false,
+            tips: &[],
             categories: &[],
             keys: &[],
             more_keys: None,
             handler,
             subcommands: &[],
-            other_db: None,
-            secret: None,
+            dbs: Dbs::None,
+            secret: Secret::None,
             places: USUAL_PLACES,
+            migrated: Migrated::Keys(Part::NeedsAll),
         }
     }
 
@@ -503,7 +371,7 @@ impl Command {
         Command::new(name, arity, Handler::Write(run))
     }
 
-    /// A command that takes something from keys and may have to wait for it.
+    /// A command that takes an element from one of its keys and may have to wait for one.
     pub const fn blocking(
         name: &'static str,
         arity: i16,
@@ -513,7 +381,7 @@ impl Command {
         Command::new(name, arity, Handler::Blocking(blocking))
     }
 
-    /// A command that reads keys and may have to wait for something to read.
+    /// A command that reads its keys and may have to wait for something to read.
     pub(in crate::commands) const fn blocking_read(
         name: &'static str,
         arity: i16,
@@ -549,8 +417,8 @@ impl Command {
         command
     }
 
-    /// Adds subcommands to a command that also runs alone. One that is
-    /// [`Flags::PLAIN`] runs for all that none of them takes.
+    /// Adds subcommands to a command that also runs without one. A [`Flags::PLAIN`] command
+    /// runs too if its first argument is no subcommand.
     pub const fn subcommands(mut self, subcommands: &'static [Command]) -> Command {
         self.subcommands = subcommands;
         self
@@ -575,52 +443,77 @@ impl Command {
         self
     }
 
-    /// Says which arguments it takes, in the notation of [`crate::commands::table::syntax`].
+    /// Sets the arguments behind the name, in the notation of [`super::syntax`].
     pub const fn syntax(mut self, syntax: &'static str) -> Command {
         self.syntax = syntax;
         self
     }
 
-    /// Says what it costs, if that is not O(1).
+    /// Sets what the command costs, if that is not O(1).
     pub const fn complexity(mut self, complexity: &'static str) -> Command {
         self.complexity = complexity;
         self
     }
 
-    /// Says what came to it after its first version, oldest first.
+    /// Sets what changed after the first version, oldest first.
     pub const fn history(mut self, history: History) -> Command {
         self.history = history;
         self
     }
 
-    /// Says where the keys are.
+    /// Names the better command, in Markdown, and the version of Redis that said so.
+    pub const fn deprecated(mut self, since: &'static str, replaced_by: &'static str) -> Command {
+        self.deprecated = Some(Deprecated { since, replaced_by });
+        self
+    }
+
+    /// Marks a command that is for servers and their developers only.
+    pub const fn internal(mut self) -> Command {
+        self.is_internal = true;
+        self
+    }
+
+    /// Sets the tips of COMMAND INFO, in the order of its reply.
+    pub const fn tips(mut self, tips: &'static [Tip]) -> Command {
+        self.tips = tips;
+        self
+    }
+
+    /// Sets where the keys are.
     pub const fn keys(mut self, keys: &'static [KeySpec]) -> Command {
         self.keys = keys;
         self
     }
 
-    /// Says which DB besides the client's the command touches.
-    pub const fn other_db(mut self, other_db: OtherDb) -> Command {
-        self.other_db = Some(other_db);
+    /// Sets which DBs the arguments name.
+    pub const fn dbs(mut self, dbs: Dbs) -> Command {
+        self.dbs = dbs;
         self
     }
 
-    /// Says how often an argument may stand in what it writes, if that is more than once in
-    /// a row and once in the binlog.
+    /// Sets how often an argument may stand in what the command writes, if that is more than
+    /// once in a row and once in the binlog.
     pub const fn places(mut self, places: usize) -> Command {
         self.places = places;
         self
     }
 
-    /// Says which arguments are secrets.
-    pub const fn secret(mut self, is_secret: IsSecret) -> Command {
-        self.secret = Some(is_secret);
+    /// Sets which arguments are secrets.
+    pub const fn secret(mut self, secret: Secret) -> Command {
+        self.secret = secret;
         self
     }
 
-    /// Says where keys are that no spec can say.
+    /// Sets what finds the keys that no spec can find.
     pub(in crate::commands) const fn more_keys(mut self, find: MoreKeys) -> Command {
         self.more_keys = Some(find);
+        self
+    }
+
+    /// Sets what the migration tools make of the command, if it is more than other names of
+    /// its keys.
+    pub const fn migrated(mut self, migrated: Migrated) -> Command {
+        self.migrated = migrated;
         self
     }
 
@@ -633,7 +526,7 @@ impl Command {
         self
     }
 
-    /// Whether this number of arguments (with the name) is right.
+    /// Whether the command takes this number of arguments, its name included.
     pub fn takes(&self, argc: usize) -> bool {
         let arity = usize::from(self.arity.unsigned_abs());
         if self.arity >= 0 {
@@ -643,7 +536,7 @@ impl Command {
         }
     }
 
-    /// Whether it may change keys.
+    /// Whether the command may change keys.
     pub fn is_write(&self) -> bool {
         match self.handler {
             Handler::Write(_) => true,
@@ -652,12 +545,12 @@ impl Command {
         }
     }
 
-    /// Whether the executor carries it out, as this.
+    /// Whether the executor carries the command out as `own`.
     pub fn is_own(&self, own: Own) -> bool {
         matches!(self.handler, Handler::Own(mine) if mine == own)
     }
 
-    /// Whether its handler can touch keys.
+    /// Whether the command can touch keys.
     pub fn touches_keys(&self) -> bool {
         let handler = &self.handler;
         matches!(
@@ -669,7 +562,7 @@ impl Command {
         )
     }
 
-    /// Whether it only reads keys.
+    /// Whether the command reads keys and never changes any.
     pub fn is_read(&self) -> bool {
         match self.handler {
             Handler::Read(_) => true,
@@ -679,11 +572,32 @@ impl Command {
         }
     }
 
+    /// The DB besides the client's that the command touches.
+    pub fn other_db(&self, args: &[&[u8]]) -> Option<DbIndex> {
+        match self.dbs {
+            Dbs::Second(other_db) => other_db(args),
+            Dbs::None | Dbs::Selected | Dbs::Swapped => None,
+        }
+    }
+
+    /// All DBs that the arguments name. Numbers that are too high for any DB are left out.
+    pub fn named_dbs(&self, args: &[&[u8]]) -> SmallVec<[DbIndex; 2]> {
+        let number = |arg: &&[u8]| u16::try_from(num::parse_i64(arg)?).ok();
+        match self.dbs {
+            Dbs::None => SmallVec::new(),
+            Dbs::Selected | Dbs::Swapped => {
+                let numbers = args.iter().skip(1).filter_map(number);
+                numbers.map(DbIndex).collect()
+            }
+            Dbs::Second(other_db) => other_db(args).into_iter().collect(),
+        }
+    }
+
     /// Calls `each` with every key that the command may write.
     pub fn for_each_written_key<'a>(&self, args: &[&'a [u8]], mut each: impl FnMut(&'a [u8])) {
         let written = KeyFlags::RW | KeyFlags::OW | KeyFlags::RM;
         for spec in self.keys.iter().filter(|s| s.flags.intersects(written)) {
-            // Arguments without keys where the spec wants them have been refused.
+            // Arguments that do not fit the spec have been refused.
             let _ = spec.for_each(args, |i| each(args[i]));
         }
         if let Some(find) = self.more_keys {
@@ -691,13 +605,13 @@ impl Command {
         }
     }
 
-    /// The indices of all keys in `args`, in order of the specs; `None` if the
-    /// arguments are not what a spec wants.
-    pub fn key_indices(&self, args: &[&[u8]]) -> Option<smallvec::SmallVec<[usize; 8]>> {
-        let mut indices = smallvec::SmallVec::new();
+    /// The indices of all keys in `args`, in the order of the specs. `None` if the arguments
+    /// do not fit a spec.
+    pub fn key_indices(&self, args: &[&[u8]]) -> Option<SmallVec<[usize; 8]>> {
+        let mut indices = SmallVec::new();
         for spec in self.keys {
             let found = spec.for_each(args, |i| indices.push(i));
-            // What an incomplete spec looks for need not be there.
+            // The word of an incomplete spec may be missing.
             if found.is_none() && !spec.flags.contains(KeyFlags::INCOMPLETE) {
                 return None;
             }

@@ -1,12 +1,11 @@
-//! The arguments of a command, as its row writes them and as COMMAND DOCS
-//! tells them.
+//! The notation in which a row states the arguments of its command, and the arguments as
+//! COMMAND DOCS returns them.
 //!
 //! ```text
-//! name                 a value: of the kind `key` or `pattern` if that is its name,
-//!                      else a string
+//! name                 a value; its kind is key or pattern if that is its name, else string
 //! name:kind            a value; kinds: string, key, int, double, time, pattern
-//! WORD                 a word as it stands
-//! name=WORD            the same, where the name is not the word in lower case
+//! WORD                 a word that is given as it is
+//! name=WORD            the same, if its name is not the word in lower case
 //! WORD name            a value behind a word; the value may be a group
 //! name=(a b)           several arguments, one after another
 //! name=(a|b)           one of several
@@ -15,31 +14,31 @@
 //! (WORD a)...          the same, and the word each time
 //! ```
 //!
-//! What may follow a name or a group, in this order: `{shown}`, how people are
-//! shown it; `#1`, which of the command's key specs finds what it names (of a key
-//! without it: as many as there were keys before); `@7.0.0`, since which version it
-//! is there; `!7.0.0`, since which it is deprecated.
+//! Behind a name or a group there may be, in this order: `{text}`, the text to show in place
+//! of the name; `#1`, the index of the key spec that finds the keys it stands for (without it,
+//! the first key belongs to spec 0, the second one to spec 1, and so on); `@7.0.0`, the
+//! version that added it; `!7.0.0`, the version that deprecated it.
 
-/// What an argument is.
+/// The kind of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArgKind {
     /// Any bytes.
     String,
-    /// A whole number.
+    /// An integer.
     Integer,
-    /// A number.
+    /// A floating-point number.
     Double,
     /// A key.
     Key,
     /// A glob pattern.
     Pattern,
-    /// A moment, in s or ms since 1970.
+    /// A Unix time in s or ms.
     UnixTime,
-    /// A word as it stands.
+    /// A word that is given as it is.
     PureToken,
-    /// One of its parts.
+    /// One of the parts.
     OneOf,
-    /// All of its parts, in order.
+    /// All parts, in order.
     Block,
 }
 
@@ -75,31 +74,34 @@ impl ArgKind {
 /// One argument, or a group of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Argument {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What it is.
+    /// The kind.
     pub kind: ArgKind,
-    /// How people are shown it, if not by its name.
+    /// The text to show in place of the name.
     pub display: Option<&'static str>,
-    /// Which of the command's key specs finds the key that it is or names.
+    /// The index of the key spec that finds the keys it stands for.
     pub key_spec: Option<usize>,
-    /// The word that stands before it, or that it is.
+    /// The word in front of the value, or the word that is the argument.
     pub token: Option<&'static str>,
-    /// The Redis version since which it is there, if the command is older.
+    /// The version of Redis that added it, if the command is older.
     pub since: Option<&'static str>,
-    /// The Redis version since which there is a better way.
+    /// The version of Redis that deprecated it.
     pub deprecated_since: Option<&'static str>,
-    /// Whether it may be left out.
+    /// Whether the argument may be left out.
     pub optional: bool,
-    /// Whether it may be given several times.
+    /// Whether the argument may be given several times.
     pub multiple: bool,
-    /// Whether its word is then given each time.
+    /// Whether the word is given each time too.
     pub multiple_token: bool,
-    /// Parts of a group.
+    /// The parts of a group.
     pub parts: Vec<Argument>,
 }
 
-/// The arguments that a syntax means, or the text from where it has no meaning.
+/// Parses the arguments of a command.
+///
+/// # Errors
+/// The rest of the text, from the mistake on.
 pub fn parse(text: &'static str) -> Result<Vec<Argument>, &'static str> {
     let mut parser = Parser {
         left: text,
@@ -114,14 +116,14 @@ pub fn parse(text: &'static str) -> Result<Vec<Argument>, &'static str> {
 
 struct Parser {
     left: &'static str,
-    /// How many keys there were.
+    /// Keys so far.
     keys: usize,
 }
 
 type Parsed<T> = Result<T, &'static str>;
 
 impl Parser {
-    /// Takes this text, if it is next.
+    /// Takes this text if it is next.
     fn take(&mut self, text: &str) -> bool {
         match self.left.strip_prefix(text) {
             Some(left) => {
@@ -139,7 +141,7 @@ impl Parser {
         }
     }
 
-    /// Takes bytes while they fit: at least one.
+    /// Takes characters as long as they fit: at least one.
     fn run(&mut self, fits: impl Fn(char) -> bool) -> Parsed<&'static str> {
         let end = self.left.find(|c| !fits(c)).unwrap_or(self.left.len());
         let (run, left) = self.left.split_at(end);
@@ -183,7 +185,7 @@ impl Parser {
         Ok(argument)
     }
 
-    /// One argument with the word before it.
+    /// One argument with the word in front of it.
     fn one(&mut self) -> Parsed<Argument> {
         let word = self.word()?;
         let is_token = !word.contains(|c: char| c.is_ascii_lowercase());
@@ -207,7 +209,7 @@ impl Parser {
         self.run(|c| c.is_ascii_alphanumeric() || "-_~*$\"".contains(c))
     }
 
-    /// What follows a name.
+    /// The rest of an argument behind its name.
     fn named(&mut self, name: &str) -> Parsed<Argument> {
         let name = name.to_owned();
         if !self.take("=") {
@@ -362,7 +364,7 @@ mod tests {
         }
     }
 
-    /// How many arguments there are at least, and whether there are never more.
+    /// The lowest number of words that an argument takes, and whether it always takes so many.
     fn least(argument: &Argument) -> (usize, bool) {
         if argument.optional {
             return (0, false);
@@ -384,7 +386,7 @@ mod tests {
         (least + token, fixed && !argument.multiple)
     }
 
-    /// Takes any arguments, and minds none.
+    /// Takes any arguments, and looks at none.
     const MINDS_NO_ARGUMENTS: &str = "quit";
 
     fn all() -> impl Iterator<Item = (&'static Registered, usize)> {

@@ -371,7 +371,7 @@ pub const COMMANDS: &[Command] = &[
     Command::read("zrevrange", -4, zrevrange)
         .syntax("key start:int stop:int [WITHSCORES]")
         .complexity("O(log N + M), N: members of the sorted set, M: members answered; O(N) once after a start")
-        .keys(READS)
+        .keys(READS).deprecated("6.2.0", "`ZRANGE` with `REV`")
         .doc(
             Group::SortedSet,
             "1.2.0",
@@ -384,7 +384,7 @@ pub const COMMANDS: &[Command] = &[
         )
         .complexity("O(log N + M), N: members of the sorted set, M: members answered")
         .history(&[("2.0.0", "Added `WITHSCORES`")])
-        .keys(READS)
+        .keys(READS).deprecated("6.2.0", "`ZRANGE` with `BYSCORE`")
         .doc(
             Group::SortedSet,
             "1.0.5",
@@ -394,7 +394,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key max:double min:double [WITHSCORES] [LIMIT limit=(offset:int count:int)]")
         .complexity("O(log N + M), N: members of the sorted set, M: members answered")
         .history(&[("2.1.6", "Bounds may be excluded")])
-        .keys(READS)
+        .keys(READS).deprecated("6.2.0", "`ZRANGE` with `BYSCORE` and `REV`")
         .doc(
             Group::SortedSet,
             "2.2.0",
@@ -403,7 +403,7 @@ pub const COMMANDS: &[Command] = &[
     Command::read("zrangebylex", -4, zrangebylex)
         .syntax("key min max [LIMIT limit=(offset:int count:int)]")
         .complexity("O(log N + M), N: members of the sorted set, M: members answered")
-        .keys(READS)
+        .keys(READS).deprecated("6.2.0", "`ZRANGE` with `BYLEX`")
         .doc(
             Group::SortedSet,
             "2.8.9",
@@ -412,7 +412,7 @@ pub const COMMANDS: &[Command] = &[
     Command::read("zrevrangebylex", -4, zrevrangebylex)
         .syntax("key max min [LIMIT limit=(offset:int count:int)]")
         .complexity("O(log N + M), N: members of the sorted set, M: members answered")
-        .keys(READS)
+        .keys(READS).deprecated("6.2.0", "`ZRANGE` with `BYLEX` and `REV`")
         .doc(
             Group::SortedSet,
             "2.8.9",

@@ -1,7 +1,7 @@
 //! How a command locks its keys, and the error for a client whose command cannot.
 
 use crate::commands::scripts::busy;
-use crate::commands::table::spec::KeySpec;
+use crate::commands::table::keys::KeySpec;
 use crate::commands::{Command, Error, Flags, Handler};
 use crate::exec::{Executor, KeyHashes, Stop};
 use crate::state::Session;
@@ -66,7 +66,7 @@ impl Executor {
         let hash = |&i: &usize| self.txn.key_hash(db, args[i]);
         let mut hashes: KeyHashes = indices.iter().map(hash).collect();
         self.note_request(session, command, &hashes);
-        if let Some(other) = command.other_db.and_then(|other_db| other_db(args)) {
+        if let Some(other) = command.other_db(args) {
             let there = indices.iter().map(|&i| self.txn.key_hash(other, args[i]));
             hashes.extend(there);
         }
@@ -205,6 +205,9 @@ impl Executor {
 
 /// Whether a command counts as an access to its keys.
 fn is_access(session: &Session, command: &Command) -> bool {
-    let spared = session.info.flags().contains(ClientFlags::NO_TOUCH);
-    !command.flags.contains(Flags::NO_TOUCH) && (!spared || command.name == "touch")
+    let wanted = match session.info.flags().contains(ClientFlags::NO_TOUCH) {
+        true => command.flags.contains(Flags::TOUCHES),
+        false => true,
+    };
+    wanted && !command.flags.contains(Flags::NO_TOUCH)
 }

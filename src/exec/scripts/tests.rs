@@ -142,10 +142,12 @@ fn what_scripts_may_not_do() {
         &client.run("EVAL x -1"),
         "ERR Number of keys can't be negative",
     );
-    fails(
-        &client.run("EVALSHA abc 0"),
-        "NOSCRIPT No matching script. Please use EVAL.",
-    );
+    for line in ["EVALSHA abc 0", "EVALSHA abc -1", "EVALSHA_RO abc x"] {
+        fails(
+            &client.run(line),
+            "NOSCRIPT No matching script. Please use EVAL.",
+        );
+    }
     assert!(client.logged().is_empty());
 }
 

@@ -37,6 +37,15 @@ fn has_word(command: &[Vec<u8>], word: &str) -> bool {
         .any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()))
 }
 
+/// Is the subcommand one of these?
+fn is_any(command: &[Vec<u8>], words: &[&str]) -> bool {
+    let is = |word: &&str| {
+        let second = command.get(1);
+        second.is_some_and(|second| second.eq_ignore_ascii_case(word.as_bytes()))
+    };
+    words.iter().any(is)
+}
+
 /// The judge for a command.
 pub fn judge(command: &[Vec<u8>]) -> Judge {
     let name = command.first().map(|n| n.to_ascii_uppercase());
@@ -57,6 +66,14 @@ pub fn judge(command: &[Vec<u8>]) -> Judge {
         b"XINFO" | b"XPENDING" => Judge::Stream,
         // Encodings and access statistics may differ.
         b"OBJECT" => Judge::Kind,
+        // What these say is each server's own.
+        b"INFO" | b"HELLO" | b"ROLE" | b"TIME" | b"LASTSAVE" | b"LOLWUT" | b"SLOWLOG"
+        | b"LATENCY" | b"MEMORY" => Judge::Kind,
+        b"CLIENT" if is_any(command, &["ID", "INFO", "LIST"]) => Judge::Kind,
+        b"COMMAND" if is_any(command, &["COUNT", "LIST", "DOCS", "INFO"]) => Judge::Kind,
+        b"ACL" if is_any(command, &["GENPASS", "GETUSER", "LIST"]) => Judge::Kind,
+        b"ACL" if is_any(command, &["CAT"]) => Judge::Unordered,
+        b"FUNCTION" if is_any(command, &["DUMP"]) => Judge::Kind,
         _ => Judge::Exact,
     }
 }
@@ -246,9 +263,10 @@ fn is_newer_behaviour(command: &[Vec<u8>], ours: &Value, theirs: &Value) -> bool
             };
             unbalanced(ours) && unbalanced(theirs)
         }
+        b"EXEC" => same_but_for_digits(&unsigned(ours), &unsigned(theirs)),
         b"XGROUP" => *ours == Value::Int(0) && *theirs == Value::Int(1),
         b"ZUNION" | b"ZINTER" => same_but_for_digits(&unsigned(ours), &unsigned(theirs)),
-        [b'Z', ..] => same_but_for_digits(ours, theirs),
+        [b'Z', ..] | [b'B', b'Z', ..] => same_but_for_digits(ours, theirs),
         _ => false,
     }
 }

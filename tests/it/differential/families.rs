@@ -25,6 +25,12 @@ impl Family {
         }
     }
 
+    /// The full names of the commands that it draws, in lower case; of commands with
+    /// subcommands the container's too.
+    pub fn commands(&self) -> impl Iterator<Item = String> {
+        self.templates.iter().flat_map(Template::commands)
+    }
+
     /// Draws one step.
     pub fn draw(&self, rng: &mut fastrand::Rng) -> Step {
         let template = &self.templates[rng.usize(..self.templates.len())];
@@ -67,6 +73,11 @@ pub fn all() -> Vec<Family> {
         ("groups", 'm', GROUPS),
         ("sort", 'x', SORT),
         ("scan", 's', SCAN),
+        ("blocking", 'l', BLOCKING),
+        ("payloads", 's', PAYLOADS),
+        ("transactions", 's', TRANSACTIONS),
+        ("scripts", 's', SCRIPTS),
+        ("server", 's', SERVER),
     ]
     .into_iter()
     .map(|(name, letter, text)| Family::parse(name, letter, text))
@@ -459,4 +470,126 @@ const SCAN: &str = "
     ZSCAN $K ( 0 | foo | 7 ) [ MATCH $pat ] [ COUNT $count ] [ TYPE set ]
     DEL { $K }
     KEYS $pat
+";
+
+const BLOCKING: &str = "
+    RPUSH $k { $m }
+    RPUSH $k { $m }
+    ZADD ( z:0 | z:1 ) { $score $m }
+    ! BLPOP { $k } $wait
+    ! BRPOP { $k } $wait
+    ! BLMOVE $k $k ( LEFT | RIGHT ) ( LEFT | RIGHT | FOO ) $wait
+    ! BRPOPLPUSH $k $k $wait
+    ! BLMPOP $wait $nk ( LEFT | RIGHT | FOO ) [ COUNT $count ]
+    ! BZPOPMIN { ( z:0 | z:1 | z:2 ) } $wait
+    ! BZPOPMAX { ( z:0 | z:1 | $k ) } $wait
+    ! BZMPOP $wait 2 ( z:0 | z:2 ) z:1 ( MIN | MAX | FOO ) [ COUNT $count ]
+    LRANGE $k 0 -1
+";
+
+// Keys of their own: the payloads hold bytes at which the oracle's SORT ALPHA ends a text.
+const PAYLOADS: &str = "
+    RESTORE ( r:0 | r:1 | r:2 ) ( 0 | 100000 | 999999999 | -1 | foo ) $payload [ REPLACE ] [ IDLETIME ( 0 | 5 | -1 ) | FREQ ( 0 | 255 | 256 ) ]
+    RESTORE ( r:0 | r:1 | r:2 ) $pxat $payload [ REPLACE ] ABSTTL
+    RESTORE-ASKING ( r:0 | r:1 | r:2 ) 0 $payload [ REPLACE ]
+    SET ( r:0 | r:1 ) $v
+    TYPE ( r:0 | r:1 | r:2 )
+    COPY ( r:0 | r:1 ) r:2 [ DB $db ] [ REPLACE ]
+    DEL ( r:0 | r:1 | r:2 )
+    OBJECT ENCODING ( r:0 | r:1 | r:2 )
+";
+
+/// `draw` has the commands of a transaction follow a MULTI, and EXEC or DISCARD end it.
+const TRANSACTIONS: &str = "
+    ! MULTI
+    ! MULTI
+    ! EXEC
+    ! DISCARD
+    WATCH { $K }
+    UNWATCH
+    SET $K $v
+    INCR $k
+    RPUSH $K { $m }
+";
+
+const SCRIPTS: &str = "
+    ! EVAL $script 1 $K $v
+    ! EVAL $script ( 0 | 1 | -1 | foo )
+    ! EVAL_RO $script 1 $K $v
+    EVALSHA $sha 1 $K $v
+    EVALSHA_RO $sha 1 $K $v
+    SCRIPT LOAD $script
+    SCRIPT EXISTS { $sha }
+    SCRIPT FLUSH [ ASYNC | SYNC | FOO ]
+    ! SCRIPT KILL
+    FUNCTION LOAD [ REPLACE ] $library
+    FUNCTION DELETE ( one | two | none )
+    FUNCTION FLUSH [ ASYNC | SYNC | FOO ]
+    FUNCTION LIST LIBRARYNAME ( one | two | none ) [ WITHCODE ]
+    FUNCTION RESTORE $v [ FLUSH | APPEND | REPLACE | FOO ]
+    ! FUNCTION DUMP
+    FUNCTION STATS
+    FUNCTION KILL
+    FCALL ( set | get | none ) ( 0 | 1 | foo ) $K $v
+    FCALL ( set | get ) 1 $K $v
+    FCALL_RO ( set | get | none ) 1 $K $v
+    GET $K
+";
+
+const SERVER: &str = "
+    ! PUBLISH $v $v
+    ! SPUBLISH $v $v
+    PUBSUB ( CHANNELS | SHARDCHANNELS ) [ $pat ]
+    PUBSUB ( NUMSUB | SHARDNUMSUB ) [ $v ]
+    ! PUBSUB NUMPAT
+    ! HELLO ( 1 | 4 | foo )
+    ! AUTH ( foo | default foo )
+    ! RESET
+    ! CLIENT SETNAME ( one | two | $v )
+    CLIENT GETNAME
+    CLIENT GETREDIR
+    CLIENT TRACKINGINFO
+    ! CLIENT CACHING ( YES | FOO )
+    ! CLIENT ( NO-EVICT ) ( ON | OFF | FOO )
+    ! CLIENT UNBLOCK 999999 [ TIMEOUT | ERROR | FOO ]
+    ! CLIENT UNPAUSE
+    ! CLIENT KILL ( ID 999999 | 127.0.0.1:1 | FOO )
+    ! CLIENT ( ID | INFO )
+    ! CLIENT LIST [ TYPE ( REPLICA | FOO ) | ID 999999 ]
+    ! CONFIG GET ( hash-max-listpack-entries | nope | proto-max-bulk-len )
+    ! CONFIG SET ( nope 1 | proto-max-bulk-len foo | maxmemory 0 )
+    ! CONFIG ( RESETSTAT | REWRITE )
+    COMMAND GETKEYS ( SET $k $v | MSET { $k $v } | ZUNIONSTORE $k $nk | XREAD STREAMS $k 0 | ECHO x )
+    COMMAND GETKEYSANDFLAGS ( SET $k $v [ GET ] | SORT $k STORE $k | BITFIELD $k GET u8 0 | LMPOP $nk LEFT )
+    ! COMMAND ( COUNT | LIST | DOCS | INFO )
+    ! MEMORY USAGE $K
+    ! MEMORY ( PURGE | STATS | DOCTOR | MALLOC-STATS )
+    ! ACL ( WHOAMI | USERS )
+    ! ACL CAT [ stream | foo ]
+    ! ACL ( GENPASS | GETUSER default | LIST )
+    ! ACL DRYRUN ( default | nobody ) ( GET $K | FOO )
+    ! LATENCY ( DOCTOR | HISTOGRAM | LATEST )
+    ! LATENCY HISTORY nope
+    ! LATENCY RESET nope
+    ! LATENCY GRAPH nope
+    ! SLOWLOG ( GET | LEN | RESET )
+    ! MODULE LIST
+    ! DEBUG OBJECT $K
+    CLUSTER ( INFO | NODES | SLOTS | SHARDS | MYID | LINKS | KEYSLOT k | COUNTKEYSINSLOT 1 | GETKEYSINSLOT 1 1 )
+    CLUSTER ( ADDSLOTS 1 | ADDSLOTSRANGE 1 2 | DELSLOTS 1 | DELSLOTSRANGE 1 2 | FLUSHSLOTS | SETSLOT 1 STABLE | BUMPEPOCH )
+    CLUSTER ( FAILOVER | FORGET x | MEET 127.0.0.1 1 | REPLICAS x | REPLICATE x | RESET | SLAVES x | COUNT-FAILURE-REPORTS x )
+    ! CLUSTER ( SAVECONFIG | SET-CONFIG-EPOCH 1 )
+    READONLY
+    READWRITE
+    ASKING
+    ! WAIT 0 ( 0 | 1 | -1 | foo )
+    ! ROLE
+    ! REPLICAOF NO ONE
+    ! SLAVEOF NO ONE
+    ! FAILOVER ( ABORT | FOO )
+    ! INFO [ server | foo ]
+    ! TIME
+    ! LASTSAVE
+    ! LOLWUT
+    PFDEBUG ENCODING p:0
 ";

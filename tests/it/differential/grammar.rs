@@ -6,6 +6,7 @@
 //! - `( a | b )`: one alternative
 //! - `{ a | b }`: one to four times, drawn anew each time
 //! - `{* a }`: the same, but sometimes more often than a packed collection has elements
+//! - `!` before the name: the command is never damaged
 //!
 //! A command is sometimes damaged afterwards (an argument removed, duplicated, replaced by
 //! junk, or the rest cut off), so that arity and syntax errors occur too.
@@ -25,6 +26,8 @@ enum Node {
 /// A parsed template.
 pub struct Template {
     nodes: Vec<Node>,
+    /// Is the command never damaged?
+    whole: bool,
 }
 
 type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
@@ -65,11 +68,38 @@ impl Template {
     /// Parses one line.
     pub fn parse(line: &'static str) -> Template {
         let mut words = line.split_whitespace().peekable();
+        let whole = words.next_if_eq(&"!").is_some();
         let mut nodes = Vec::new();
         while let Some(word) = words.next() {
             nodes.push(parse_node(word, &mut words));
         }
-        Template { nodes }
+        Template { nodes, whole }
+    }
+
+    /// The full names of the commands that it draws, in lower case, as if its first argument
+    /// were a subcommand, and the name alone.
+    pub fn commands(&self) -> Vec<String> {
+        let mut words = self.nodes.iter();
+        let first = |nodes: &[Node]| match nodes.first() {
+            Some(Node::Word(word)) => Some(*word),
+            _ => None,
+        };
+        let mut name = words.next().map_or("", |_| self.name());
+        if name == "ITERATE" {
+            name = first(words.as_slice()).unwrap_or_default();
+            words.next();
+        }
+        let seconds: Vec<&str> = match words.next() {
+            Some(Node::Word(word)) => vec![word],
+            Some(Node::OneOf(alternatives) | Node::Optional(alternatives)) => alternatives
+                .iter()
+                .filter_map(|nodes| first(nodes))
+                .collect(),
+            _ => Vec::new(),
+        };
+        let full = seconds.into_iter().map(|second| format!("{name}|{second}"));
+        let names = std::iter::once(name.to_owned()).chain(full);
+        names.map(|name| name.to_lowercase()).collect()
     }
 
     /// The command's name.
@@ -87,7 +117,9 @@ impl Template {
         // Timed and iterated commands must stay intact. PFCOUNT must not lose keys: with a
         // single key the oracle's PFCOUNT writes. The ID of XADD must not become `*`, which
         // takes the clock's time.
-        let whole = self.has_short_ttl() || ["ITERATE", "PFCOUNT", "XADD"].contains(&self.name());
+        let whole = self.whole
+            || self.has_short_ttl()
+            || ["ITERATE", "PFCOUNT", "XADD"].contains(&self.name());
         if !whole && rng.u8(..100) < 4 {
             damage(&mut out, rng);
         }

@@ -388,6 +388,56 @@ fn counted_keys(rng: &mut fastrand::Rng, letter: char, out: &mut Vec<Vec<u8>>) {
     }
 }
 
+/// Payloads of the oracle, of each type and way to hold it.
+const PAYLOADS: &str = include_str!("../../fixtures/rdb-payloads.tsv");
+/// Longer ones, as hexadecimal digits, are left out.
+const MAX_PAYLOAD_DIGITS: usize = 2000;
+
+/// A value as DUMP returns it, now and then with a byte that is wrong.
+fn payload(rng: &mut fastrand::Rng) -> Vec<u8> {
+    let lines = PAYLOADS.lines().filter(|line| !line.starts_with('#'));
+    let payloads = lines.filter_map(|line| line.split('\t').nth(2));
+    let short: Vec<&str> = payloads
+        .filter(|digits| digits.len() <= MAX_PAYLOAD_DIGITS)
+        .collect();
+    let digits = one(rng, &short).as_bytes().chunks(2);
+    let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    let mut payload: Vec<u8> = digits.map(byte).collect();
+    if rng.u8(..10) == 0 {
+        let at = rng.usize(..payload.len());
+        payload[at] ^= 1;
+    }
+    payload
+}
+
+const SCRIPTS: [&str; 10] = [
+    "return redis.call('GET',KEYS[1])",
+    "return redis.call('SET',KEYS[1],ARGV[1])",
+    "return redis.pcall('RPUSH',KEYS[1],ARGV[1])",
+    "redis.call('SET',KEYS[1],ARGV[1]) return redis.error_reply('ERR no')",
+    "return {1,2.7,'a',{false,true},redis.status_reply('fine')}",
+    "return #KEYS + #ARGV",
+    "return tonumber(ARGV[1])",
+    "return redis.call('TYPE',KEYS[1])['ok']",
+    "return redis.sha1hex(ARGV[1])",
+    "return nil",
+];
+
+/// Of the first two scripts, and of none.
+const SHAS: [&str; 3] = [
+    "620cd258c2c9c88c9d10db67812ccf663d96bdc6",
+    "CF63A54C34E159E75E5A3FE4794BB2EA636EE005",
+    "0000000000000000000000000000000000000000",
+];
+
+/// Each with one function: the order of several is open.
+const LIBRARIES: [&str; 4] = [
+    "#!lua name=one\nredis.register_function('set', function(keys, args) return redis.call('SET', keys[1], args[1]) end)",
+    "#!lua name=two\nredis.register_function{function_name='get', callback=function(keys) return redis.call('GET', keys[1]) end, flags={'no-writes'}}",
+    "#!lua name=three\nreturn 1",
+    "return 1",
+];
+
 /// Appends what `$name` stands for: nearly always one argument.
 pub fn draw(name: &str, rng: &mut fastrand::Rng, letter: char, out: &mut Vec<Vec<u8>>) {
     let drawn: Vec<u8> = match name {
@@ -503,7 +553,23 @@ pub fn draw(name: &str, rng: &mut fastrand::Rng, letter: char, out: &mut Vec<Vec
         "g" => format!("g{}", rng.u8(..2)).into_bytes(),
         "w" => format!("w{}", rng.u8(..3)).into_bytes(),
         "" => b"$".to_vec(),
-        _ => panic!("no pool ${name}"),
+        _ => text(name, rng),
     };
     out.push(drawn);
+}
+
+/// What is not made of parts: scripts, payloads.
+fn text(name: &str, rng: &mut fastrand::Rng) -> Vec<u8> {
+    match name {
+        // Seconds that a blocking command waits: few of them.
+        "wait" => match rng.u8(..12) {
+            0 => one(rng, &["-1", "foo", ""]).into(),
+            _ => one(rng, &["0.001", "0.004", "0.01"]).into(),
+        },
+        "payload" => payload(rng),
+        "script" => one(rng, &SCRIPTS).into(),
+        "sha" => one(rng, &SHAS).into(),
+        "library" => one(rng, &LIBRARIES).into(),
+        _ => panic!("no pool ${name}"),
+    }
 }
