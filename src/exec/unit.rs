@@ -511,7 +511,7 @@ mod tests {
     #[test]
     fn every_way_to_change_a_key_is_heard_of() {
         let small = |storage: &mut crate::storage::StorageConfig| {
-            storage.string_inline_max = 8;
+            storage.string_inline_max_bytes = 8;
             storage.packed_max_entries = 2;
         };
         let mut client = Client::with(small);

@@ -24,6 +24,7 @@ mod memory;
 mod params;
 mod rewrite;
 mod shared;
+mod storage;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -44,9 +45,9 @@ pub use memory::memory_budget;
 pub use params::{Config, Flag, PARAMS, Param};
 pub use shared::SharedConfig;
 pub use types::{
-    AllowAccess, AppendFsync, BufferLimit, BufferLimits, BusyScope, Compression, Directory,
-    DumpName, FileName, LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles,
-    Renames, SanitizePayload, SavePoints, Secret, UserLines, WordFlags,
+    AllowAccess, AppendFsync, BufferLimit, BufferLimits, BusyScope, Directory, DumpName, FileName,
+    LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames, SanitizePayload,
+    SavePoints, Secret, UserLines, WordFlags,
 };
 pub use value::{Source, ValueError};
 

@@ -7,12 +7,16 @@
 mod table;
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use crate::storage::StorageConfig;
+use crate::storage::engine::options::{Compression, MachineShare};
 
 use super::events::NotifyEvents;
 use super::kind::ParamKind;
 use super::types::{
-    AllowAccess, AppendFsync, BufferLimits, BusyScope, Compression, Directory, DumpName, FileName,
-    LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames, SanitizePayload,
+    AllowAccess, AppendFsync, BufferLimits, BusyScope, Directory, DumpName, FileName, LogLevel,
+    MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames, SanitizePayload,
     SavePoints, Secret, UserLines, WordFlags,
 };
 use super::value::Field;
@@ -24,6 +28,10 @@ pub use table::{Flag, Param};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
+
+/// The defaults of the storage, which unit tests of it run with too.
+static STORAGE: LazyLock<StorageConfig> =
+    LazyLock::new(|| StorageConfig::new(PathBuf::new(), MachineShare::default()));
 
 const INT: i64 = 2_147_483_647;
 const ANY: ParamKind = int(-INT - 1, INT);
@@ -91,7 +99,7 @@ params! {
     /// Log file; empty logs to standard output. One that is moved away is made anew, with the next line or at a SIGHUP.
     logfile: PathBuf = PathBuf::new() => "logfile" | "logpath", ParamKind::Text, Start;
     /// Databases that SELECT may choose from.
-    databases: u32 = 16 => "databases", int(1, 65_535), Start;
+    databases: u16 = STORAGE.databases => "databases", int(1, 65_535), Start;
     /// Threads that serve clients; 0 takes one fewer than there are processors.
     io_threads: u32 = 0 => "io-threads" | "io-thread-num", int(0, 128), Start;
     /// Housekeeping keeps times of its own; INFO shows this, brought between 1 and 500.
@@ -133,7 +141,7 @@ params! {
     /// Name of the database's directory inside `dir`.
     db_name: FileName = FileName("kedis-db".into()) => "db-name", ParamKind::Text, Start;
     /// Disk space, really allocated, that deletions and expiry live on when the disk is full; at most a twentieth of the disk. Commands that add data are refused while it is not there. 0 is none.
-    disk_reserve_bytes: u64 = 128 * MIB => "disk-reserve", BYTES;
+    disk_reserve_bytes: u64 = STORAGE.disk_reserve_bytes => "disk-reserve", BYTES;
     /// When writes reach the disk itself: before the reply, once a second, or when the system likes.
     appendfsync: AppendFsync = AppendFsync::Everysec => "appendfsync", ParamKind::Choice(AppendFsync::NAMES);
     /// Name, inside `dir`, of what SAVE and BGSAVE write.
@@ -143,11 +151,11 @@ params! {
     /// Data is always durable.
     appendonly: bool = false => "appendonly", ParamKind::Bool, Inert;
     /// Strings up to this many bytes stand in one row, longer ones in fragments.
-    string_inline_max_bytes: u64 = 16 * KIB => "string-inline-max", bytes(64, MIB), Start;
+    string_inline_max_bytes: usize = STORAGE.string_inline_max_bytes => "string-inline-max", bytes(64, MIB), Start;
     /// Collections up to this many bytes stand in their key's row; 0 packs none.
-    packed_max_bytes: u64 = KIB => "packed-max-bytes", bytes(0, 64 * KIB), Start;
+    packed_max_bytes: usize = STORAGE.packed_max_bytes => "packed-max-bytes", bytes(0, 64 * KIB), Start;
     /// Collections up to this many elements stand in their key's row; 0 packs none.
-    packed_max_entries: u32 = 64 => "packed-max-entries", int(0, 1024), Start;
+    packed_max_entries: usize = STORAGE.packed_max_entries => "packed-max-entries", int(0, 1024), Start;
 
     // Memory and limits
     /// Memory budget of caches, memtables and buffers; 0 takes half of the machine or cgroup.
@@ -316,7 +324,7 @@ params! {
 
     // Binlog
     /// Keep the binlog that replicas follow; without it there is no replication from here.
-    binlog_enabled: bool = true => "binlog-enabled", ParamKind::Bool, Start;
+    binlog_enabled: bool = STORAGE.binlog_enabled => "binlog-enabled", ParamKind::Bool, Start;
     /// Entries that the binlog keeps.
     binlog_capacity: u64 = 1_000_000 => "binlog-capacity", int(1, i64::MAX);
     /// Bytes that the binlog keeps; 0 is no limit.
@@ -332,39 +340,39 @@ params! {
 
     // RocksDB
     /// Size of the blocks of its files, before compression.
-    rocksdb_block_size_bytes: u64 = 8 * KIB => "rocksdb.block-size", bytes(KIB, MIB), Start;
+    rocksdb_block_size_bytes: u64 = STORAGE.block_size_bytes => "rocksdb.block-size", bytes(KIB, MIB), Start;
     /// Size of a memtable, at the most half of the memory for all of them.
-    rocksdb_write_buffer_size_bytes: u64 = 96 * MIB => "rocksdb.write-buffer-size", bytes(64 * KIB, 4 * GIB), Start;
+    rocksdb_write_buffer_size_bytes: u64 = STORAGE.write_buffer_size_bytes => "rocksdb.write-buffer-size", bytes(64 * KIB, 4 * GIB), Start;
     /// Memtables of a column family before writes wait.
-    rocksdb_max_write_buffer_number: u32 = 4 => "rocksdb.max-write-buffer-number", int(2, 64), Start;
+    rocksdb_max_write_buffer_number: u32 = STORAGE.max_write_buffer_number => "rocksdb.max-write-buffer-number", int(2, 64), Start;
     /// Size of a file of the first level below the top.
-    rocksdb_target_file_size_bytes: u64 = 64 * MIB => "rocksdb.target-file-size", bytes(MIB, 4 * GIB), Start;
+    rocksdb_target_file_size_bytes: u64 = STORAGE.target_file_size_bytes => "rocksdb.target-file-size", bytes(MIB, 4 * GIB), Start;
     /// Values of rows from this length on stand in files of their own (blob files); 0 for none.
-    rocksdb_min_blob_size_bytes: u64 = 0 => "rocksdb.min-blob-size", BYTES, Start;
+    rocksdb_min_blob_size_bytes: u64 = STORAGE.min_blob_size_bytes => "rocksdb.min-blob-size", BYTES, Start;
     /// Bytes of the write-ahead log that force old memtables out; 0 leaves it to RocksDB.
-    rocksdb_max_total_wal_size_bytes: u64 = 256 * MIB => "rocksdb.max-total-wal-size", BYTES, Start;
+    rocksdb_max_total_wal_size_bytes: u64 = STORAGE.max_total_wal_size_bytes => "rocksdb.max-total-wal-size", BYTES, Start;
     /// Threads for flushes and compactions; 0 takes one per processor, at least two.
     rocksdb_max_background_jobs: u32 = 0 => "rocksdb.max-background-jobs", int(0, 128), Start;
     /// How much the threads of flushes and compactions stand back behind those that answer clients.
-    rocksdb_background_nice: u32 = 10 => "rocksdb.background-nice", int(0, 19), Start;
+    rocksdb_background_nice: u32 = STORAGE.background_nice => "rocksdb.background-nice", int(0, 19), Start;
     /// Compression of the upper levels.
-    rocksdb_compression: Compression = Compression::Lz4 => "rocksdb.compression", COMPRESSION, Start;
+    rocksdb_compression: Compression = STORAGE.compression => "rocksdb.compression", COMPRESSION, Start;
     /// Compression of the last level.
-    rocksdb_bottommost_compression: Compression = Compression::Zstd => "rocksdb.bottommost-compression", COMPRESSION, Start;
+    rocksdb_bottommost_compression: Compression = STORAGE.bottommost_compression => "rocksdb.bottommost-compression", COMPRESSION, Start;
     /// Bytes per second that flushes and compactions write; 0 is no limit.
-    rocksdb_rate_limit_bytes_per_s: u64 = 0 => "rocksdb.rate-limit", BYTES, Start;
+    rocksdb_rate_limit_bytes_per_s: u64 = STORAGE.rate_limit_bytes_per_s => "rocksdb.rate-limit", BYTES, Start;
     /// Files kept open, if the limit of open files has room for them; -1 keeps as many as it has.
     rocksdb_max_open_files: i32 = 4096 => "rocksdb.max-open-files", int(-1, INT), Start;
     /// Percent of the memory budget for copies of popular keys, fields and members.
-    hot_rows_percent: u32 = 10 => "hot-rows-share", int(0, 90), Start;
+    row_cache_percent: u32 = STORAGE.row_cache_percent => "hot-rows-share", int(0, 90), Start;
     /// Percent of the rest of the memory budget for the block cache, which memtables share.
-    rocksdb_block_cache_percent: u32 = 70 => "rocksdb.block-cache-share", int(1, 95), Start;
+    rocksdb_block_cache_percent: u32 = STORAGE.block_cache_percent => "rocksdb.block-cache-share", int(1, 95), Start;
     /// Bits of the Bloom filters per key; 0 has no filters.
-    rocksdb_bloom_bits: u32 = 10 => "rocksdb.bloom-bits", int(0, 32), Start;
+    rocksdb_bloom_bits: u32 = STORAGE.bloom_bits => "rocksdb.bloom-bits", int(0, 32), Start;
     /// Bytes written between two requests to the system to start writing them out; 0 makes none.
-    rocksdb_bytes_per_sync: u64 = MIB => "rocksdb.bytes-per-sync", BYTES, Start;
+    rocksdb_bytes_per_sync: u64 = STORAGE.bytes_per_sync => "rocksdb.bytes-per-sync", BYTES, Start;
     /// Count what RocksDB does, for INFO.
-    rocksdb_statistics: bool = false => "rocksdb.statistics", ParamKind::Bool, Start;
+    rocksdb_statistics: bool = STORAGE.statistics => "rocksdb.statistics", ParamKind::Bool, Start;
 
     // Redis' parameters that have no meaning here
     /// RESTORE always checks payloads in full.

@@ -249,7 +249,7 @@ mod tests {
     fn what_a_turn_writes_is_borrowed_before_it_stands_there() {
         const ALL: usize = 8 << 20;
         let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
+        let engine = Engine::open(StorageConfig::for_tests(dir.path().to_owned())).unwrap();
         let purse = Arc::new(Purse {
             left: AtomicUsize::new(ALL),
         });
