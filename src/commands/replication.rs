@@ -9,7 +9,7 @@ use super::blocking::timeout_in_ms;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
 use crate::commands::table::spec::Group;
-use crate::encoding::{ROWS_VERSION, ValueType};
+use crate::encoding::ROWS_VERSION;
 use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::clients::ClientFlags;
@@ -17,7 +17,7 @@ use crate::state::config::{Config, MasterAddr, split};
 use crate::state::replication::{Announcement, Failover, Feeding, Filter, LinkPhase, Psync};
 use crate::state::request::Request;
 use crate::state::waiters::AckWait;
-use crate::state::waiters::Wanted;
+use crate::state::waiters::{Awaited, Wanted};
 use crate::storage::StorageError;
 use crate::types::OpError;
 use std::sync::Arc;
@@ -427,9 +427,7 @@ fn wait_for_acks(
     }
     let client = (ctx.session.db(), ctx.session.resp3);
     let wanted = Wanted {
-        keys: Vec::new(),
-        kind: ValueType::String,
-        minds_loss: false,
+        awaited: Awaited::Acks(wait.clone()),
         timeout_ms,
         acks: Some(wait.clone()),
     };
