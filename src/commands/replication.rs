@@ -129,8 +129,7 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
     match option.to_ascii_lowercase().as_slice() {
         b"listening-port" => {
             let port = args::int(value)?;
-            announced.port = u16::try_from(port)
-                .map_err(|_| Error::text("ERR value is not an integer or out of range"))?;
+            announced.port = u16::try_from(port).map_err(|_| OpError::NotInteger)?;
         }
         b"ip-address" => {
             if value.len() > MAX_ANNOUNCED_IP {
@@ -380,14 +379,13 @@ fn wait(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 fn waitaof(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    const REPLICAS: Error = Error::text("ERR value is out of range, must be positive");
     let here = args::int(args[1])?;
     if !(0..=1).contains(&here) {
         return Err(ZERO_OR_ONE);
     }
     let replicas = args::int(args[2])?;
     if replicas < 0 {
-        return Err(REPLICAS);
+        return Err(Error::NOT_POSITIVE);
     }
     let timeout_ms = timeout_in_ms(args[3])?;
     if ctx.server.replication.is_replica() {
@@ -429,7 +427,6 @@ fn wait_for_acks(
     let wanted = Wanted {
         awaited: Awaited::Acks(wait.clone()),
         timeout_ms,
-        acks: Some(wait.clone()),
     };
     let now_ms = crate::sys::clock::unix_ms();
     let request = Request::new(args);

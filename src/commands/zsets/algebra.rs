@@ -384,7 +384,7 @@ fn zintercard(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         if options.left() < 2 || !options.word("LIMIT") {
             return Err(Error::Syntax);
         }
-        limit = args::int_from(options.value()?, 0, "ERR LIMIT can't be negative")?;
+        limit = args::int_from(options.value()?, 0, Error::NEGATIVE_LIMIT)?;
     }
     sources.sort_by_key(|(source, _)| source.len());
     let mut found = 0;
