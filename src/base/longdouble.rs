@@ -165,7 +165,7 @@ fn short_decimal(whole: &[u8], fraction: &[u8], exponent: i64) -> Option<X87Doub
     // stands for all below it changes no rounding to 64.
     let shift = digits.leading_zeros();
     let numerator = digits << shift;
-    let quotient = numerator / scale | u128::from(numerator % scale != 0);
+    let quotient = (numerator / scale) | u128::from(numerator % scale != 0);
     let nearest = X87DoubleExtended::from_u128_r(quotient, ROUND).value;
     Some(nearest.scalbn_r(-(shift as i32), ROUND))
 }

@@ -2,13 +2,13 @@
 //! [`Definition`] of its type. [`super::table`] says which one that is.
 
 use super::source::Source;
-use super::zset::{self, Member};
 use super::{OpError, OpResult, RestoreError};
 use crate::encoding::{CollectionId, Corrupt, Meta};
 use crate::rdb::encode::Encoder;
 use crate::rdb::{self, Element};
 use crate::storage::{DbIndex, Direction, KeyMeta, Txn, View};
 use sha1::{Digest, Sha1};
+use smallvec::SmallVec;
 use std::ops::{ControlFlow, Range};
 
 /// Bytes of an element row besides what the entry holds.
@@ -212,6 +212,12 @@ pub trait Sortable {
     ) -> OpResult<Vec<Vec<u8>>>;
 }
 
+/// A member, copied out.
+pub type Member = SmallVec<[u8; 32]>;
+
+/// What walks call with score and member of each element.
+pub type EachScored<'e> = &'e mut dyn FnMut(f64, &[u8]) -> OpResult<()>;
+
 /// Puts the next elements of a walk into the list, in place of what is there; says whether
 /// there were any.
 pub type NextScored<'w> = Box<dyn FnMut(&mut View, &mut Vec<(f64, Member)>) -> OpResult<bool> + 'w>;
@@ -226,7 +232,7 @@ pub trait Scored {
     fn score(&self, view: &mut View, member: &[u8]) -> OpResult<Option<f64>>;
 
     /// Calls `each` with all members.
-    fn for_each(&self, view: &mut View, each: zset::Each<'_>) -> OpResult<()>;
+    fn for_each(&self, view: &mut View, each: EachScored<'_>) -> OpResult<()>;
 
     /// A walk over all members, some at a time.
     fn walk(&self) -> NextScored<'_>;

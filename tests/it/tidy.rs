@@ -400,8 +400,8 @@ fn texts_of_errors_stand_once() {
     for (text, place) in texts.found {
         let (code, rest) = text.split_once(' ').unwrap_or_default();
         // What only gives another error a code is no text.
-        let is_text = !rest.is_empty() && !(rest.starts_with('{') && rest.ends_with('}'));
-        if ERROR_CODES.contains(&code.trim_start_matches('-')) && is_text {
+        let is_code_alone = rest.is_empty() || rest.starts_with('{') && rest.ends_with('}');
+        if ERROR_CODES.contains(&code.trim_start_matches('-')) && !is_code_alone {
             places.entry(text).or_default().push(place);
         }
     }

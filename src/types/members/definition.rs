@@ -7,12 +7,11 @@ use crate::encoding::{CollectionId, Corrupt, ValueType, keys, packed, tag};
 use crate::rdb::Element;
 use crate::storage::{DbIndex, Direction, KeyMeta, Txn, View};
 use crate::types::definition::{
-    Added, Build, Definition, Each, Limits, NextScored, Scored, Sortable, Stored, all_elements,
-    count_packed, each_packed, is_within, of_another_type,
+    Added, Build, Definition, Each, EachScored, Limits, Member, NextScored, Scored, Sortable,
+    Stored, all_elements, count_packed, each_packed, is_within, of_another_type,
 };
 use crate::types::hashed::{Chunk, Walk};
 use crate::types::source::Source;
-use crate::types::zset::{self, Member};
 use crate::types::{OpResult, RestoreError};
 use std::ops::{ControlFlow, Range};
 
@@ -193,7 +192,7 @@ impl Scored for Members {
         Ok(self.contains(view, member)?.then_some(1.0))
     }
 
-    fn for_each(&self, view: &mut View, each: zset::Each<'_>) -> OpResult<()> {
+    fn for_each(&self, view: &mut View, each: EachScored<'_>) -> OpResult<()> {
         let mut done = Ok(());
         Members::for_each(self, view, |member, _| {
             done = each(1.0, member);
