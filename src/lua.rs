@@ -49,6 +49,11 @@ use std::time::Instant;
 use watch::Watch;
 pub use watch::{Limits, Trip};
 
+/// The error reply where a function is called that no library has.
+pub const NO_FUNCTION: &str = "ERR Function not found";
+/// How the error reply begins of a script that wants more memory than it may have.
+pub const NO_MEMORY: &str = "ERR not enough memory";
+
 /// Runs the commands of a script.
 pub trait Host {
     /// Runs a command and writes its reply, which may be an error.
@@ -360,7 +365,7 @@ impl Interpreter {
             Which::Function { library, name } => self.function(library, name),
         };
         let Ok(Some(function)) = function else {
-            return Err(plain_failure(b"ERR Function not found"));
+            return Err(plain_failure(NO_FUNCTION.as_bytes()));
         };
         let start = reply.len();
         let done = self.run_with(&function, which, keys, args, limits, host);
@@ -592,7 +597,7 @@ fn error_text(error: &Value) -> (Vec<u8>, bool) {
 
 fn text_of(error: &mlua::Error) -> Vec<u8> {
     match error {
-        mlua::Error::MemoryError(_) => b"ERR not enough memory".to_vec(),
+        mlua::Error::MemoryError(_) => NO_MEMORY.as_bytes().to_vec(),
         mlua::Error::CallbackError { cause, .. } => text_of(cause),
         other => {
             let text = other.to_string();

@@ -21,12 +21,10 @@ use crate::rdb::FieldTimes;
 use crate::replication;
 use crate::state::Server;
 use crate::state::Shutdown;
-use crate::state::config::{
-    AppendFsync, Compression as ConfigCompression, Config, Given, memory_budget,
-};
+use crate::state::config::{AppendFsync, Config, Given, memory_budget};
 use crate::state::descriptors::{self, Shares};
 use crate::state::mailbox::{Mailbox, Message};
-use crate::storage::engine::options::{Compression, StorageConfig};
+use crate::storage::engine::options::{MachineShare, StorageConfig};
 use crate::storage::{self, Engine, StorageError};
 use crate::sys::clock;
 use crate::sys::supervisor::Supervisor;
@@ -109,7 +107,7 @@ pub fn run(
     let shares = descriptors::claim(&mut config).map_err(io::Error::other)?;
     let wanted = StorageConfig {
         accept_data_loss: given.accept_data_loss,
-        ..storage_config(&config, &shares)
+        ..config.storage(machine_share(&config, &shares))
     };
     if given.repair {
         return repair(&wanted);
@@ -580,42 +578,13 @@ fn stop(
     Ok(())
 }
 
-fn storage_config(config: &Config, shares: &Shares) -> StorageConfig {
-    StorageConfig {
-        databases: config.databases.min(u32::from(u16::MAX)) as u16,
-        memory_budget: memory_budget(config),
-        hot_rows_percent: config.hot_rows_percent,
-        block_cache_percent: config.rocksdb_block_cache_percent,
-        max_total_wal_size: config.rocksdb_max_total_wal_size_bytes,
-        bytes_per_sync: config.rocksdb_bytes_per_sync,
-        statistics: config.rocksdb_statistics,
-        write_buffer_size: config.rocksdb_write_buffer_size_bytes,
-        max_write_buffer_number: config.rocksdb_max_write_buffer_number,
-        target_file_size: config.rocksdb_target_file_size_bytes,
-        min_blob_size: config.rocksdb_min_blob_size_bytes,
-        block_size: config.rocksdb_block_size_bytes,
-        bloom_bits: f64::from(config.rocksdb_bloom_bits),
+/// What the database may take of the machine.
+fn machine_share(config: &Config, shares: &Shares) -> MachineShare {
+    MachineShare {
+        memory_budget_bytes: memory_budget(config),
         max_background_jobs: config.background_jobs(),
-        background_nice: config.rocksdb_background_nice,
-        rate_limit: config.rocksdb_rate_limit_bytes_per_s,
         max_open_files: shares.table_files,
         max_new_families: shares.new_dbs,
-        compression: compression(config.rocksdb_compression),
-        bottommost_compression: compression(config.rocksdb_bottommost_compression),
-        binlog_enabled: config.binlog_enabled,
-        string_inline_max: config.string_inline_max_bytes as usize,
-        packed_max_bytes: config.packed_max_bytes as usize,
-        packed_max_entries: config.packed_max_entries as usize,
-        disk_reserve: config.disk_reserve_bytes,
-        ..StorageConfig::new(config.data_dir())
-    }
-}
-
-fn compression(configured: ConfigCompression) -> Compression {
-    match configured {
-        ConfigCompression::None => Compression::None,
-        ConfigCompression::Lz4 => Compression::Lz4,
-        ConfigCompression::Zstd => Compression::Zstd,
     }
 }
 

@@ -1,7 +1,7 @@
-//! The common part of both float types: the grammar of C's `strtod`, and correct rounding of an
-//! exact binary value to a given precision.
+//! What both float types share: the grammar of C's `strtod`, and the nearest value to a
+//! hexadecimal number.
 
-use std::cmp::Ordering;
+use rustc_apfloat::{Float, Round};
 
 /// A float's text, parsed but not yet rounded.
 #[derive(Debug, PartialEq)]
@@ -23,13 +23,26 @@ pub(super) enum Magnitude<'a> {
     Binary(Binary),
 }
 
-/// `mantissa × 2^exponent`, plus something below the last bit if `sticky` (the mantissa has more
-/// than 100 bits then).
+/// `mantissa × 2^exponent`. A number with more bits than the mantissa has rounds as this
+/// does, to any precision below 120 bits: what is cut off leaves the last bit set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Binary {
-    pub(super) mantissa: u128,
-    pub(super) exponent: i64,
-    pub(super) sticky: bool,
+    mantissa: u128,
+    exponent: i64,
+}
+
+impl Binary {
+    /// The nearest value of a format, half to even, and whether the number lies in its
+    /// range: what is too large becomes infinite, what is too small becomes zero.
+    pub(super) fn nearest<F: Float>(self) -> Option<(F, bool)> {
+        // Far outside the range of any format, whatever the mantissa is.
+        const FAR: i64 = 1 << 17;
+        let exponent = self.exponent.clamp(-FAR, FAR);
+        let text = format!("0x{:x}p{exponent}", self.mantissa);
+        let nearest = F::from_str_r(&text, Round::NearestTiesToEven).ok()?.value;
+        let vanished = nearest.is_zero() && self.mantissa != 0;
+        Some((nearest, nearest.is_finite() && !vanished))
+    }
 }
 
 /// Parses a float that fills the whole text: sign, `inf`/`infinity` in any case, decimal or
@@ -110,91 +123,68 @@ fn scan_hex(text: &[u8]) -> Option<Binary> {
     let (whole, fraction, mut exponent) = scan_parts(text, u8::is_ascii_hexdigit, b'p')?;
     exponent -= 4 * fraction.len() as i64;
     let mut mantissa = 0u128;
-    let mut sticky = false;
+    let mut lost = false;
     for digit in whole.iter().chain(fraction) {
         let digit = char::from(*digit).to_digit(16).unwrap_or_default();
         if mantissa >> 124 == 0 {
             mantissa = mantissa << 4 | u128::from(digit);
         } else {
             exponent += 4;
-            sticky |= digit != 0;
+            lost |= digit != 0;
         }
     }
-    Some(Binary {
-        mantissa,
-        exponent,
-        sticky,
-    })
-}
-
-/// Rounds half to even to at most `bits` bits and to multiples of
-/// `2^min_exponent`. Returns mantissa and exponent.
-pub(super) fn round(value: Binary, bits: u32, min_exponent: i64) -> (u64, i64) {
-    let len = 128 - value.mantissa.leading_zeros();
-    let surplus = i64::from(len) - i64::from(bits);
-    let drop = surplus.max(min_exponent - value.exponent).max(0);
-    let exponent = value.exponent + drop;
-    if drop > 127 {
-        // Less than half of the smallest unit: 2^128 bounds the mantissa, and a
-        // drop of exactly 128 can only meet a full one.
-        let up = drop == 128 && (value.mantissa > 1 << 127 || value.sticky && len == 128);
-        return (u64::from(up), exponent);
-    }
-    if drop == 0 {
-        return (value.mantissa as u64, exponent);
-    }
-    let kept = value.mantissa >> drop;
-    let rest = value.mantissa & ((1 << drop) - 1);
-    let up = match rest.cmp(&(1 << (drop - 1))) {
-        Ordering::Less => false,
-        Ordering::Equal => value.sticky || kept & 1 == 1,
-        Ordering::Greater => true,
-    };
-    let kept = kept + u128::from(up);
-    match u64::try_from(kept) {
-        Ok(kept) => (kept, exponent),
-        // Only a carry out of 64 bits.
-        Err(_) => ((kept >> 1) as u64, exponent + 1),
-    }
+    mantissa |= u128::from(lost);
+    Some(Binary { mantissa, exponent })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustc_apfloat::ieee::Double;
 
-    fn exact(mantissa: u128, exponent: i64) -> Binary {
-        Binary {
-            mantissa,
-            exponent,
-            sticky: false,
-        }
+    /// The nearest double, and whether the number lies in the range of doubles.
+    fn nearest(text: &str) -> (f64, bool) {
+        let Magnitude::Binary(binary) = scan(text.as_bytes()).unwrap().value else {
+            panic!("{text} is not hexadecimal");
+        };
+        let (value, fits) = binary.nearest::<Double>().unwrap();
+        (f64::from_bits(value.to_bits() as u64), fits)
     }
 
     #[test]
     fn rounds_half_to_even() {
-        for (mantissa, bits, expected) in [
-            (0b1011u128, 4, (0b1011, 0)),
-            (0b1011, 3, (0b110, 1)),
-            (0b1001, 3, (0b100, 1)),
-            (0b1111, 3, (0b1000, 1)),
-            (0b10010, 3, (0b100, 2)),
-            (0b10110, 3, (0b110, 2)),
-            (u128::MAX, 64, (1 << 63, 65)),
+        let one = f64::EPSILON;
+        for (text, expected) in [
+            ("0x1.00000000000008", 1.0),
+            ("0x1.00000000000018", 1.0 + 2.0 * one),
+            ("0x1.000000000000080000000000000000000000001", 1.0 + one),
+            (
+                "0x1.000000000000180000000000000000000000000",
+                1.0 + 2.0 * one,
+            ),
+            ("0x1.fffffffffffff8", 2.0),
+            (
+                "0xffffffffffffffffffffffffffffffffffff",
+                (1u128 << 72) as f64 * (1u128 << 72) as f64,
+            ),
+            ("0x0.0000000000000000000000000000000000000001p160", 1.0),
+            ("0x0p99999999999999999999", 0.0),
         ] {
-            assert_eq!(round(exact(mantissa, 0), bits, -1000), expected);
+            assert_eq!(nearest(text), (expected, true), "{text}");
         }
-        let just_over = Binary {
-            sticky: true,
-            ..exact(0b1001 << 100, 0)
-        };
-        assert_eq!(round(just_over, 3, -1000), (0b101, 101));
     }
 
     #[test]
     fn rounds_to_the_smallest_unit() {
-        assert_eq!(round(exact(3, -11), 64, -10), (2, -10));
-        assert_eq!(round(exact(1, -11), 64, -10), (0, -10));
-        assert_eq!(round(exact(1, -500), 64, -10), (0, -10));
+        let unit = f64::from_bits(1);
+        assert_eq!(nearest("0x1p-1074"), (unit, true));
+        assert_eq!(nearest("0x3p-1075"), (2.0 * unit, true));
+        assert_eq!(nearest("0x1p-1075"), (0.0, false));
+        assert_eq!(nearest("0x1.00000000000000000001p-1075"), (unit, true));
+        assert_eq!(nearest("0x1p-99999999999999999999"), (0.0, false));
+        assert_eq!(nearest("0x1.fffffffffffff7p1023"), (f64::MAX, true));
+        assert_eq!(nearest("0x1.fffffffffffff8p1023"), (f64::INFINITY, false));
+        assert_eq!(nearest("0x1p99999999999999999999"), (f64::INFINITY, false));
     }
 
     #[test]

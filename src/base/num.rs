@@ -4,6 +4,8 @@
 //! Floats follow C's `strtod`, as Redis does.
 
 use super::float::{self, Magnitude, Scanned};
+use rustc_apfloat::Float;
+use rustc_apfloat::ieee::Double;
 
 /// Reads a decimal `i64`. No spaces, plus sign, leading zeros or `-0`.
 #[inline]
@@ -77,40 +79,11 @@ fn read_f64(text: &[u8]) -> Option<(f64, bool)> {
             (parsed, fits)
         }
         Magnitude::Binary(binary) => {
-            let is_zero = binary.mantissa == 0;
-            let (mantissa, exponent) = float::round(binary, 53, -1074);
-            match compose_f64(mantissa, exponent) {
-                Some(value) => (value, value != 0.0 || is_zero),
-                None => (f64::INFINITY, false),
-            }
+            let (value, fits) = binary.nearest::<Double>()?;
+            (f64::from_bits(value.to_bits() as u64), fits)
         }
     };
     Some((if negative { -magnitude } else { magnitude }, fits))
-}
-
-/// `mantissa × 2^exponent` for at most 53 bits (54 after a carry) and an
-/// exponent of at least −1074; `None` if too large.
-fn compose_f64(mantissa: u64, exponent: i64) -> Option<f64> {
-    const HIDDEN: u64 = 1 << 52;
-    if mantissa == 0 {
-        return Some(0.0);
-    }
-    let len = 64 - mantissa.leading_zeros();
-    let (mantissa, exponent) = if len > 53 {
-        (mantissa >> (len - 53), exponent + i64::from(len - 53))
-    } else {
-        let room = (exponent + 1074).min(i64::from(53 - len));
-        (mantissa << room, exponent - room)
-    };
-    if exponent > 971 {
-        return None;
-    }
-    let bits = if mantissa < HIDDEN {
-        mantissa
-    } else {
-        ((exponent + 1075) as u64) << 52 | (mantissa & (HIDDEN - 1))
-    };
-    Some(f64::from_bits(bits))
 }
 
 /// Appends a decimal integer.

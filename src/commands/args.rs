@@ -14,11 +14,11 @@ pub fn float(arg: &[u8]) -> Result<f64, Error> {
     num::parse_f64(arg).ok_or(Error::Op(OpError::NotFloat))
 }
 
-/// An integer of at least `min`; below, the error text `refusal`.
-pub(super) fn int_from(arg: &[u8], min: i64, refusal: &'static str) -> Result<i64, Error> {
+/// An integer of at least `min`; the error `refusal` for anything else.
+pub(super) fn int_from(arg: &[u8], min: i64, refusal: Error) -> Result<i64, Error> {
     match num::parse_i64(arg) {
         Some(n) if n >= min => Ok(n),
-        _ => Err(Error::text(refusal)),
+        _ => Err(refusal),
     }
 }
 

@@ -5,9 +5,9 @@ mod list;
 mod tracking;
 
 use super::args;
+use super::blocking::timeout_in_ms;
 use super::connection::{is_plain, set_name};
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
-use crate::base::num;
 use crate::commands::table::help;
 use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
@@ -152,15 +152,9 @@ fn pause(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         Some(word) if args::is(word, "WRITE") => PauseMode::Writes,
         Some(_) => return Err(Error::text("ERR CLIENT PAUSE mode must be WRITE or ALL")),
     };
-    let timeout_ms = num::parse_i64(arg(args, 2))
-        .ok_or(Error::text("ERR timeout is not an integer or out of range"))?;
-    let timeout_ms =
-        u64::try_from(timeout_ms).map_err(|_| Error::text("ERR timeout is negative"))?;
+    let timeout_ms = timeout_in_ms(arg(args, 2))?;
     let now_ms = clock::unix_ms();
     let until_ms = now_ms + timeout_ms;
-    let until_ms = Some(until_ms)
-        .filter(|until_ms| i64::try_from(until_ms.0).is_ok())
-        .ok_or(Error::text("ERR timeout is out of range"))?;
     let mut pause = Pause { until_ms, mode };
     // A pause in force is never shortened or weakened.
     if let Some(before) = ctx.server.pause_at(now_ms) {

@@ -169,14 +169,12 @@ fn echo(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn select(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let number = args::int(args.get(1).copied().unwrap_or_default())?;
     if i32::try_from(number).is_err() {
-        return Err(Error::text(
-            "ERR value is out of range, value must between -2147483648 and 2147483647",
-        ));
+        return Err(Error::OUT_OF_I32);
     }
     let db = u16::try_from(number)
         .ok()
         .filter(|db| *db < ctx.server.engine.config.databases)
-        .ok_or(Error::text("ERR DB index is out of range"))?;
+        .ok_or(Error::NO_SUCH_DB)?;
     ctx.session.select(DbIndex(db));
     ctx.reply.ok();
     Ok(())

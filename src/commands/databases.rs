@@ -62,7 +62,7 @@ fn swapdb(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let databases = ctx.server.engine.config.databases;
     let in_range = |n: i32| u16::try_from(n).ok().filter(|n| *n < databases);
     let (Some(a), Some(b)) = (in_range(a), in_range(b)) else {
-        return Err(Error::text("ERR DB index is out of range"));
+        return Err(Error::NO_SUCH_DB);
     };
     if a != b {
         ctx.txn.swap_dbs(DbIndex(a), DbIndex(b));

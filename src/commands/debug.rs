@@ -276,8 +276,7 @@ impl<'a> Population<'a> {
         if args.len() > 5 {
             return Err(help::mistaken(args));
         }
-        let refusal = "ERR value is out of range, must be positive";
-        let number = |text| args::int_from(text, 0, refusal).map(i64::unsigned_abs);
+        let number = |text| args::int_from(text, 0, Error::NOT_POSITIVE).map(i64::unsigned_abs);
         let size = args.get(4).map_or(Ok(0), |size| number(size))?;
         let longest = server.config.load().proto_max_bulk_len_bytes;
         if size > longest.min(BATCH_MAX_BYTES) {

@@ -87,9 +87,7 @@ pub(super) fn checksum(server: &Server) -> Checksum {
 fn refusal(error: RestoreError) -> Error {
     match error {
         RestoreError::Op(error) => error.into(),
-        RestoreError::Rdb(rdb::Error::Envelope) => {
-            Error::text("ERR DUMP payload version or checksum are wrong")
-        }
+        RestoreError::Rdb(rdb::Error::Envelope) => Error::BAD_DUMP,
         RestoreError::Rdb(rdb::Error::Unsupported(what)) => {
             Error::owned(format!("ERR Bad data format: {what} are not supported"))
         }

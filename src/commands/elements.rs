@@ -25,8 +25,6 @@ pub(super) const SAMPLES_MAX_BYTES: usize = 512 << 20;
 /// The shortest element of a reply, in bytes.
 pub(super) const ELEMENT_MIN_BYTES: u64 = 6;
 
-pub(super) const TOO_MANY_SAMPLES: Error = Error::text("ERR the reply would be too long");
-
 /// One call of HSCAN or SSCAN.
 pub struct ScanRequest<'a> {
     cursor: u64,
@@ -54,7 +52,7 @@ impl<'a> ScanRequest<'a> {
                 pattern = Some(options.value()?).filter(|pattern| *pattern != b"*");
             } else if options.word("NOVALUES") {
                 if kind != ValueType::Hash {
-                    return Err(Error::text("ERR NOVALUES option can only be used in HSCAN"));
+                    return Err(Error::NOVALUES);
                 }
                 values = false;
             } else {
@@ -94,9 +92,7 @@ pub(super) fn reply_end_of_scan(reply: &mut Reply) {
 pub(super) fn sample_count(arg: &[u8]) -> Result<i64, Error> {
     let count = num::parse_i64(arg).ok_or(OpError::NotInteger)?;
     if count == i64::MIN {
-        return Err(Error::text(
-            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
-        ));
+        return Err(Error::OUT_OF_I64);
     }
     Ok(count)
 }
@@ -114,7 +110,7 @@ pub(super) fn reply_samples(
         _ => count.unsigned_abs(),
     };
     if count < 0 && wanted > SAMPLES_MAX_BYTES as u64 / ELEMENT_MIN_BYTES {
-        return Err(TOO_MANY_SAMPLES);
+        return Err(Error::REPLY_TOO_LONG);
     }
     let reply = &mut *ctx.reply;
     let nested = with_values && reply.resp3;
@@ -142,7 +138,7 @@ pub(super) fn reply_samples(
         _ => members.sample_repeats(ctx.view, wanted, write)?,
     }
     match too_long {
-        true => Err(TOO_MANY_SAMPLES),
+        true => Err(Error::REPLY_TOO_LONG),
         false => Ok(()),
     }
 }

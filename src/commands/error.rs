@@ -37,6 +37,39 @@ pub fn quoted(arg: &[u8], limit: usize) -> &[u8] {
     arg.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
+/// Errors of several commands.
+impl Error {
+    pub(super) const NOT_POSITIVE: Error =
+        Error::text("ERR value is out of range, must be positive");
+    pub(super) const OUT_OF_RANGE: Error = Error::text("ERR value is out of range");
+    pub(super) const OUT_OF_I32: Error =
+        Error::text("ERR value is out of range, value must between -2147483648 and 2147483647");
+    /// The bounds of what can be negated.
+    pub(super) const OUT_OF_I64: Error = Error::text(
+        "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+    );
+    pub(super) const NO_SUCH_DB: Error = Error::text("ERR DB index is out of range");
+    pub(super) const NUMKEYS: Error = Error::text("ERR numkeys should be greater than 0");
+    pub(super) const ZERO_COUNT: Error = Error::text("ERR count should be greater than 0");
+    /// More keys are announced than there are arguments.
+    pub const NUMKEYS_TOO_LARGE: Error =
+        Error::text("ERR Number of keys can't be greater than number of args");
+    pub(super) const NEGATIVE_LIMIT: Error = Error::text("ERR LIMIT can't be negative");
+    pub(super) const NOVALUES: Error = Error::text("ERR NOVALUES option can only be used in HSCAN");
+    pub(super) const BAD_DUMP: Error =
+        Error::text("ERR DUMP payload version or checksum are wrong");
+    /// The reply has more bytes than one may have.
+    pub const REPLY_TOO_LONG: Error = Error::text("ERR the reply would be too long");
+    /// A script takes more time to compile than it may.
+    pub const COMPILES_LONG: Error =
+        Error::text("ERR Error compiling script (new function): it takes too long");
+
+    /// Lua does not start.
+    pub fn no_interpreter(error: impl fmt::Display) -> Error {
+        Error::owned(format!("ERR no interpreter: {error}"))
+    }
+}
+
 /// The command needs more memory than there is.
 pub const OUT_OF_MEMORY: Error =
     Error::text("OOM command not allowed when used memory > 'maxmemory'.");

@@ -32,7 +32,6 @@ const OPCODE: u8 = 245;
 
 const TIMEOUT: Error = Error::text("ERR Error registering functions: ERR FUNCTION LOAD timeout");
 const NO_LIBRARY: Error = Error::text("ERR Library not found");
-const BAD_PAYLOAD: Error = Error::text("ERR DUMP payload version or checksum are wrong");
 
 /// Runs the code of a library once, to check it and to collect its functions. `time` is the
 /// limit for that; a library that was accepted before, here or by a master, has none.
@@ -254,12 +253,12 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 /// The libraries of a payload.
 fn codes_in(bytes: &[u8], checksum: Checksum) -> Result<Vec<Vec<u8>>, Error> {
-    let (contents, _) = payload::contents(bytes, checksum).map_err(|_| BAD_PAYLOAD)?;
+    let (contents, _) = payload::contents(bytes, checksum).map_err(|_| Error::BAD_DUMP)?;
     let broken = |_| Error::text("ERR Failed loading library data");
     let mut reader = Reader::new(contents, contents.len() as u64 * 1024);
     let mut codes = Vec::new();
     while !reader.input.is_empty() {
-        let (opcode, rest) = reader.input.split_first().ok_or(BAD_PAYLOAD)?;
+        let (opcode, rest) = reader.input.split_first().ok_or(Error::BAD_DUMP)?;
         if *opcode != OPCODE {
             return Err(Error::text("ERR given type is not a function"));
         }

@@ -222,7 +222,7 @@ fn hrandfield(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
                 return Err(Error::Syntax);
             }
             if count.unsigned_abs() > i64::MAX.unsigned_abs() / 2 {
-                return Err(Error::text("ERR value is out of range"));
+                return Err(Error::OUT_OF_RANGE);
             }
             (count, true)
         }

@@ -103,13 +103,10 @@ fn renamenx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 /// The DB that an argument names.
 fn db_index(arg: &[u8], databases: u16) -> Result<DbIndex, Error> {
-    let out_of_range = Error::text("ERR DB index is out of range");
-    let number = i32::try_from(args::int(arg)?).map_err(|_| {
-        Error::text("ERR value is out of range, value must between -2147483648 and 2147483647")
-    })?;
+    let number = i32::try_from(args::int(arg)?).map_err(|_| Error::OUT_OF_I32)?;
     match u16::try_from(number) {
         Ok(index) if index < databases => Ok(DbIndex(index)),
-        _ => Err(out_of_range),
+        _ => Err(Error::NO_SUCH_DB),
     }
 }
 

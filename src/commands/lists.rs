@@ -11,9 +11,6 @@ use crate::types::OpError;
 use crate::types::list::{self, End, List};
 use std::ops::ControlFlow;
 
-const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
-const OUT_OF_I64: &str =
-    "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
 const RANK_ZERO: &str = "ERR RANK can't be zero: use 1 to start from the first match, \
      2 from the second ... or use negative to start from the end of the list";
 
@@ -67,7 +64,7 @@ fn rpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn pop(ctx: &mut WriteCtx<'_>, args: &[&[u8]], end: End) -> CmdResult {
     let count = match args {
         [_, _] => None,
-        [_, _, count] => Some(args::int_from(count, 0, NOT_POSITIVE)?.unsigned_abs()),
+        [_, _, count] => Some(args::int_from(count, 0, Error::NOT_POSITIVE)?.unsigned_abs()),
         [name, ..] => {
             let name = String::from_utf8_lossy(name).to_ascii_lowercase();
             return Err(Error::Arity(name.into()));
@@ -133,7 +130,7 @@ impl<'a> Mpop<'a> {
     /// Parses the arguments; the number of keys is at index `at`.
     pub fn parse(args: &'a [&'a [u8]], at: usize) -> Result<Mpop<'a>, Error> {
         let mut options = Options::new(args, at);
-        let numkeys = args::int_from(options.value()?, 1, "ERR numkeys should be greater than 0")?;
+        let numkeys = args::int_from(options.value()?, 1, Error::NUMKEYS)?;
         let keys = options.values(usize::try_from(numkeys).map_err(|_| Error::Syntax)?)?;
         let end = end(options.value()?)?;
         let mut count = None;
@@ -141,8 +138,7 @@ impl<'a> Mpop<'a> {
             if count.is_some() || !options.word("COUNT") {
                 return Err(Error::Syntax);
             }
-            let refusal = "ERR count should be greater than 0";
-            count = Some(args::int_from(options.value()?, 1, refusal)?.unsigned_abs());
+            count = Some(args::int_from(options.value()?, 1, Error::ZERO_COUNT)?.unsigned_abs());
         }
         Ok(Mpop {
             keys,
@@ -246,7 +242,7 @@ fn linsert(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn lrem(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let count = args::int(args[2])?;
     if count == i64::MIN {
-        return Err(Error::text(OUT_OF_I64));
+        return Err(Error::OUT_OF_I64);
     }
     let (from, limit) = match count {
         0 => (End::Head, u64::MAX),
@@ -302,7 +298,7 @@ impl Wanted {
             if options.word("RANK") {
                 let rank = options.int()?;
                 if rank == i64::MIN {
-                    return Err(Error::text(OUT_OF_I64));
+                    return Err(Error::OUT_OF_I64);
                 }
                 if rank == 0 {
                     return Err(Error::text(RANK_ZERO));
@@ -313,11 +309,11 @@ impl Wanted {
                     _ => Direction::Backward,
                 };
             } else if options.word("COUNT") {
-                let refusal = "ERR COUNT can't be negative";
+                let refusal = Error::text("ERR COUNT can't be negative");
                 let count = args::int_from(options.value()?, 0, refusal)?;
                 wanted.count = Some(unlimited(count));
             } else if options.word("MAXLEN") {
-                let refusal = "ERR MAXLEN can't be negative";
+                let refusal = Error::text("ERR MAXLEN can't be negative");
                 wanted.maxlen = unlimited(args::int_from(options.value()?, 0, refusal)?);
             } else {
                 return Err(Error::Syntax);

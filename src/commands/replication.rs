@@ -11,8 +11,8 @@ use crate::base::num;
 use crate::commands::table::migrated::Migrated;
 use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
+use crate::encoding::ROWS_VERSION;
 use crate::encoding::binlog::{Offset, Position};
-use crate::encoding::{ROWS_VERSION, ValueType};
 use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::clients::ClientFlags;
@@ -20,7 +20,7 @@ use crate::state::config::{Config, MasterAddr, split};
 use crate::state::replication::{Announcement, Failover, Feeding, Filter, LinkPhase, Psync};
 use crate::state::request::Request;
 use crate::state::waiters::AckWait;
-use crate::state::waiters::Wanted;
+use crate::state::waiters::{Awaited, Wanted};
 use crate::storage::StorageError;
 use crate::types::OpError;
 use std::sync::Arc;
@@ -132,8 +132,7 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
     match option.to_ascii_lowercase().as_slice() {
         b"listening-port" => {
             let port = args::int(value)?;
-            announced.port = u16::try_from(port)
-                .map_err(|_| Error::text("ERR value is not an integer or out of range"))?;
+            announced.port = u16::try_from(port).map_err(|_| OpError::NotInteger)?;
         }
         b"ip-address" => {
             if value.len() > MAX_ANNOUNCED_IP {
@@ -383,14 +382,13 @@ fn wait(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 fn waitaof(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    const REPLICAS: Error = Error::text("ERR value is out of range, must be positive");
     let here = args::int(args[1])?;
     if !(0..=1).contains(&here) {
         return Err(ZERO_OR_ONE);
     }
     let replicas = args::int(args[2])?;
     if replicas < 0 {
-        return Err(REPLICAS);
+        return Err(Error::NOT_POSITIVE);
     }
     let timeout_ms = timeout_in_ms(args[3])?;
     if ctx.server.replication.is_replica() {
@@ -430,11 +428,8 @@ fn wait_for_acks(
     }
     let client = (ctx.session.db(), ctx.session.resp3);
     let wanted = Wanted {
-        keys: Vec::new(),
-        kind: ValueType::String,
-        minds_loss: false,
+        awaited: Awaited::Acks(wait.clone()),
         timeout_ms,
-        acks: Some(wait.clone()),
     };
     let now_ms = crate::sys::clock::unix_ms();
     let request = Request::new(args);

@@ -20,9 +20,6 @@ const CHECK_BYTES: usize = 64 << 20;
 /// Time limit for compiling a script, or compiling and running a library, when it is loaded.
 pub(super) const LOAD_TIME: Duration = Duration::from_millis(500);
 
-const LOAD_TOO_LONG: Error =
-    Error::text("ERR Error compiling script (new function): it takes too long");
-
 const NOT_BUSY: Error = Error::text("NOTBUSY No scripts in execution right now.");
 const UNKILLABLE: Error = Error::text(
     "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
@@ -44,8 +41,7 @@ pub fn busy(function: bool) -> Error {
 
 /// An interpreter that only checks scripts and libraries.
 pub(super) fn check_interpreter() -> Result<Interpreter, Error> {
-    Interpreter::new(CHECK_BYTES, REDIS_VERSION)
-        .map_err(|error| Error::owned(format!("ERR no interpreter: {error}")))
+    Interpreter::new(CHECK_BYTES, REDIS_VERSION).map_err(Error::no_interpreter)
 }
 
 fn load(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -66,7 +62,7 @@ fn load(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         let compiled = lua.compile(&sha, body, limits);
         compiled.map_err(|failure| match failure {
             Failure::Error { text, .. } => Error::Bytes(text),
-            Failure::Stopped { .. } => LOAD_TOO_LONG,
+            Failure::Stopped { .. } => Error::COMPILES_LONG,
         })?;
         let script = Script::new(sha.clone(), body, flags);
         ctx.server.scripts.add(script, true);

@@ -145,10 +145,7 @@ fn srandmember(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn spop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let count = match args {
         [_, _] => None,
-        [_, _, count] => {
-            const REFUSAL: &str = "ERR value is out of range, must be positive";
-            Some(args::int_from(count, 0, REFUSAL)?.unsigned_abs())
-        }
+        [_, _, count] => Some(args::int_from(count, 0, Error::NOT_POSITIVE)?.unsigned_abs()),
         _ => return Err(Error::Syntax),
     };
     let key = args[1];
@@ -228,12 +225,9 @@ fn reply_result(ctx: &mut ReadCtx<'_>, keys: &[&[u8]], operation: Operation) -> 
 }
 
 fn sintercard(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    const REFUSAL: &str = "ERR numkeys should be greater than 0";
-    let count = args::int_from(args[1], 1, REFUSAL)?.unsigned_abs();
+    let count = args::int_from(args[1], 1, Error::NUMKEYS)?.unsigned_abs();
     if count > args.len() as u64 - 2 {
-        return Err(Error::text(
-            "ERR Number of keys can't be greater than number of args",
-        ));
+        return Err(Error::NUMKEYS_TOO_LARGE);
     }
     let mut options = Options::new(args, 2);
     let keys = options.values(count as usize)?;
@@ -242,8 +236,7 @@ fn sintercard(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         if options.left() < 2 || !options.word("LIMIT") {
             return Err(Error::Syntax);
         }
-        const REFUSAL: &str = "ERR LIMIT can't be negative";
-        limit = args::int_from(options.value()?, 0, REFUSAL)?;
+        limit = args::int_from(options.value()?, 0, Error::NEGATIVE_LIMIT)?;
     }
     let mut result = Algebra::new(ctx.view, ctx.db, keys, Operation::Intersection)?;
     let mut found = 0;

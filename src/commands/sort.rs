@@ -11,8 +11,9 @@ use crate::storage::Direction;
 use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, View};
 use crate::types::OpError;
+use crate::types::definition::Sortable;
 use crate::types::list::{End, List};
-use crate::types::sort::{self, Element, Order, Pattern, Source};
+use crate::types::sort::{self, Element, Order, Pattern};
 use std::ops::Range;
 
 /// Maximum number of elements of one RPUSH in the binlog.
@@ -86,10 +87,13 @@ impl<'a> Request<'a> {
         &mut self,
         view: &mut View,
         db: DbIndex,
-        source: &Source<'_>,
+        source: Option<&dyn Sortable>,
     ) -> Result<Vec<Element>, Error> {
+        let Some(source) = source else {
+            return Ok(Vec::new());
+        };
         let settled = self.store.is_some() || self.for_script;
-        if self.unsorted && settled && matches!(source, Source::Set(_)) {
+        if self.unsorted && settled && !source.is_ordered() {
             // A stored list and the result of a script must not depend on the order on
             // disk.
             self.unsorted = false;
@@ -148,7 +152,7 @@ fn answer(
     view: &mut View,
     reply: &mut crate::resp::Reply,
     db: DbIndex,
-    source: &Source<'_>,
+    source: Option<&dyn Sortable>,
     mut request: Request<'_>,
 ) -> CmdResult {
     let elements = request.run(view, db, source)?;
@@ -162,24 +166,24 @@ fn answer(
 fn sort_ro(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut request = Request::parse(args, false)?;
     request.for_script = ctx.session.is_script;
-    let source = Source::open(ctx.view, ctx.db, args[1])?;
-    answer(ctx.view, ctx.reply, ctx.db, &source, request)
+    let source = sort::open(ctx.view, ctx.db, args[1])?;
+    answer(ctx.view, ctx.reply, ctx.db, source.as_deref(), request)
 }
 
 fn sort(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut request = Request::parse(args, true)?;
     request.for_script = ctx.session.is_script;
     // Expired keys that are locked are deleted now; keys that patterns name must stay.
-    let source = ctx.txn.counting(|txn| Source::open(txn, ctx.db, args[1]))?;
+    let source = ctx.txn.counting(|txn| sort::open(txn, ctx.db, args[1]))?;
     let existed = match request.store {
         Some(key) => ctx.txn.lookup(ctx.db, key)?.is_some(),
         None => false,
     };
     let view = ctx.txn.reading();
     let Some(key) = request.store else {
-        return answer(view, ctx.reply, ctx.db, &source, request);
+        return answer(view, ctx.reply, ctx.db, source.as_deref(), request);
     };
-    let elements = request.run(view, ctx.db, &source)?;
+    let elements = request.run(view, ctx.db, source.as_deref())?;
     let mut values = Vec::with_capacity(request.replies(&elements));
     request.outputs(view, ctx.db, elements, |value| {
         values.push(value.unwrap_or_default());

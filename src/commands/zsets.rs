@@ -8,9 +8,7 @@ pub(super) mod algebra;
 pub(super) mod range;
 
 use super::args::{self, Options};
-use super::elements::{
-    COUNT_DEFAULT, COUNT_MAX, ELEMENT_MIN_BYTES, SAMPLES_MAX_BYTES, TOO_MANY_SAMPLES,
-};
+use super::elements::{COUNT_DEFAULT, COUNT_MAX, ELEMENT_MIN_BYTES, SAMPLES_MAX_BYTES};
 use super::scan::parse_cursor;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::{glob, num};
@@ -22,8 +20,6 @@ use crate::types::zset::{AddRule, Added, Direction, Edit, Member, Zset};
 use crate::types::{OpError, OpResult};
 
 const NAN: Error = Error::text("ERR resulting score is not a number (NaN)");
-const OUT_OF_RANGE: Error = Error::text("ERR value is out of range");
-const NUMKEYS: &str = "ERR numkeys should be greater than 0";
 
 /// How elements go into a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -317,8 +313,7 @@ fn pop(ctx: &mut WriteCtx<'_>, args: &[&[u8]], direction: Direction) -> CmdResul
     let (n, shape) = match args {
         [_, _] => (1, Shape::Flat),
         [_, _, count] => {
-            let refusal = "ERR value is out of range, must be positive";
-            let count = args::int_from(count, 0, refusal)?.unsigned_abs();
+            let count = args::int_from(count, 0, Error::NOT_POSITIVE)?.unsigned_abs();
             (count, Shape::of(ctx.reply, true))
         }
         _ => return Err(Error::Syntax),
@@ -359,7 +354,7 @@ impl<'a> Zmpop<'a> {
     /// Parses the arguments; the number of keys is at index `at`.
     pub(super) fn parse(args: &'a [&'a [u8]], at: usize) -> Result<Zmpop<'a>, Error> {
         let mut options = Options::new(args, at);
-        let numkeys = args::int_from(options.value()?, 1, NUMKEYS)?;
+        let numkeys = args::int_from(options.value()?, 1, Error::NUMKEYS)?;
         let keys = options.values(usize::try_from(numkeys).unwrap_or(usize::MAX))?;
         let direction = match options.value()? {
             word if args::is(word, "MIN") => Direction::Forward,
@@ -371,8 +366,7 @@ impl<'a> Zmpop<'a> {
             if count.is_some() || !options.word("COUNT") {
                 return Err(Error::Syntax);
             }
-            let refusal = "ERR count should be greater than 0";
-            count = Some(args::int_from(options.value()?, 1, refusal)?);
+            count = Some(args::int_from(options.value()?, 1, Error::ZERO_COUNT)?);
         }
         Ok(Zmpop {
             keys,
@@ -405,9 +399,7 @@ fn zrandmember(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     };
     let count = args::int(count)?;
     if count == i64::MIN {
-        return Err(Error::text(
-            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
-        ));
+        return Err(Error::OUT_OF_I64);
     }
     let with_scores = match args.get(3) {
         None => false,
@@ -416,7 +408,7 @@ fn zrandmember(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     };
     let half = i64::MAX / 2;
     if with_scores && !(-half..=half).contains(&count) {
-        return Err(OUT_OF_RANGE);
+        return Err(Error::OUT_OF_RANGE);
     }
     let n = count.unsigned_abs();
     let Some(zset) = Zset::open(ctx.view, ctx.db, args[1])?.filter(|_| n > 0) else {
@@ -429,7 +421,7 @@ fn zrandmember(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
     // The number is the client's choice, however small the sorted set.
     if n > SAMPLES_MAX_BYTES as u64 / ELEMENT_MIN_BYTES {
-        return Err(TOO_MANY_SAMPLES);
+        return Err(Error::REPLY_TOO_LONG);
     }
     let mut bytes = 0;
     let sampled = shape.array(ctx.reply, |each| {
@@ -442,7 +434,7 @@ fn zrandmember(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         })
     });
     sampled.map_err(|error| match error {
-        Error::Op(OpError::TooLong) => TOO_MANY_SAMPLES,
+        Error::Op(OpError::TooLong) => Error::REPLY_TOO_LONG,
         other => other,
     })
 }
@@ -479,7 +471,7 @@ fn zscan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
                 return Err(Error::Syntax);
             }
         } else if options.word("NOVALUES") {
-            return Err(Error::text("ERR NOVALUES option can only be used in HSCAN"));
+            return Err(Error::NOVALUES);
         } else {
             return Err(Error::Syntax);
         }

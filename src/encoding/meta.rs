@@ -18,8 +18,11 @@
 //! row, score (8) ‖ member, cut to 72 bytes, each after its length. No row of the zset stands
 //! outside of the two, so scans skip the tombstones that pops leave at the ends.
 
-use super::{CollectionId, Corrupt, ValueType, reader::Reader};
+use super::stream::StreamBody;
+use super::{CollectionId, Corrupt, ValueType, reader::Reader, tag};
 use crate::base::time::UnixMs;
+use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
 
 /// Bytes before the body.
 pub const HEADER_LEN: usize = 10;
@@ -224,6 +227,49 @@ impl ValueType {
             ValueType::Hash | ValueType::Set | ValueType::Zset | ValueType::Stream => r.u64()?,
         })
     }
+
+    /// What the body of a value in rows states of the rows under each of its tags. A long
+    /// string states nothing: stretches of zeros have no rows. Nor does a stream state how
+    /// many rows its groups and consumers have: they do so themselves.
+    pub fn statements(self, body: &[u8]) -> Result<SmallVec<[Statement; 2]>, Corrupt> {
+        let counted = |tag, rows| Statement {
+            tag,
+            rows,
+            positions: None,
+        };
+        Ok(match self {
+            ValueType::String => SmallVec::new(),
+            ValueType::Hash | ValueType::Set | ValueType::Zset => {
+                let rows = Counted::decode(body)?.count;
+                let tags = self.element_tags().iter();
+                tags.map(|tag| counted(*tag, rows)).collect()
+            }
+            ValueType::List => {
+                let span = ListSpan::decode(body)?;
+                let positions = Some(span.head..span.tail);
+                smallvec![Statement {
+                    positions,
+                    ..counted(tag::LIST_ITEM, span.len())
+                }]
+            }
+            ValueType::Stream => {
+                let body = StreamBody::decode(body)?;
+                let entries = counted(tag::STREAM_ENTRY, body.length);
+                smallvec![entries, counted(tag::STREAM_GROUP, body.groups)]
+            }
+        })
+    }
+}
+
+/// How many rows a collection has under a tag, as its meta row states it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    /// The tag.
+    pub tag: u8,
+    /// How many.
+    pub rows: u64,
+    /// The indices of the rows, if they are numbered: those of a list.
+    pub positions: Option<Range<i64>>,
 }
 
 /// The value of a reclaim row.

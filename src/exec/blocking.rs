@@ -22,7 +22,7 @@ use crate::commands::{Command, Error, Handler, WriteCtx};
 use crate::resp::Reply;
 use crate::state::Session;
 use crate::state::request::Request;
-use crate::state::waiters::{Verdict, WaitKey, Waiter, Wanted};
+use crate::state::waiters::{Awaited, Verdict, WaitKey, Waiter, Wanted};
 use crate::storage::engine::listeners::{Change, How};
 use crate::storage::{DbIndex, StorageError};
 use std::collections::{BTreeSet, VecDeque};
@@ -120,11 +120,12 @@ impl Executor {
             hash: self.txn.key_hash(db, key),
         });
         let wanted = Wanted {
-            keys: keys.collect(),
-            kind: wait.kind,
-            minds_loss: wait.minds_loss,
+            awaited: Awaited::Keys {
+                keys: keys.collect(),
+                kind: wait.kind,
+                minds_loss: wait.minds_loss,
+            },
             timeout_ms: wait.timeout_ms,
-            acks: None,
         };
         let client = (db, session.resp3);
         let request = wait.request.unwrap_or_else(|| Request::new(args));
@@ -151,7 +152,7 @@ impl Executor {
             match change {
                 Change::Key { db, key, how, .. } => {
                     let hash = engine.key_hash(*db, key);
-                    let suits = |waiter: &Waiter| *how == How::Written || waiter.minds_loss;
+                    let suits = |waiter: &Waiter| *how == How::Written || waiter.minds_loss();
                     if waiters.next(hash, (*db, key), None, suits).is_some() {
                         ready.push_back((*db, key.clone()));
                     }
@@ -162,7 +163,7 @@ impl Executor {
                     }
                 }
                 Change::Cleared { db, .. } => {
-                    let minds_loss = |waiter: &Waiter| waiter.minds_loss;
+                    let minds_loss = |waiter: &Waiter| waiter.minds_loss();
                     ready.extend(waiters.keys_in(*db, minds_loss).map(|key| (*db, key)));
                 }
             }

@@ -28,7 +28,7 @@ use crate::commands::info::REDIS_VERSION;
 use crate::commands::{Command, Error, Flags, Handler, Own, ScriptCall};
 use crate::lua::api::sha1_hex;
 use crate::lua::header::{ScriptFlags, script_flags};
-use crate::lua::{Failure, Halted, Host, Interpreter, Limits, Trip, Which};
+use crate::lua::{self, Failure, Halted, Host, Interpreter, Limits, Trip, Which};
 use crate::resp::{FREE_BYTES, Reply};
 use crate::state::scripts::{Known, Library, SHORT_TEXT, Script};
 use crate::state::workers::{Running, Worker};
@@ -61,22 +61,16 @@ const SHA_DIGITS: usize = 40;
 
 const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
 const NEGATIVE_KEYS: Error = Error::text("ERR Number of keys can't be negative");
-const MANY_KEYS: Error = Error::text("ERR Number of keys can't be greater than number of args");
 const BAD_KEYS: Error = Error::text("ERR Bad number of keys provided");
-const NO_FUNCTION: Error = Error::text("ERR Function not found");
+const NO_FUNCTION: Error = Error::text(lua::NO_FUNCTION);
 const WRITE_FLAG: Error =
     Error::text("ERR Can not execute a script with write flag using *_ro command.");
 const READ_ONLY: Error = Error::text("ERR Write commands are not allowed from read-only scripts.");
 const UNKNOWN: Error = Error::text("ERR Unknown Redis command called from script");
 const ARITY: Error = Error::text("ERR Wrong number of args calling Redis command from script");
 const NOT_ALLOWED: Error = Error::text("ERR This Redis command is not allowed from script");
-/// Prefix of the error of a script that ran out of memory.
-const NO_MEMORY: &[u8] = b"ERR not enough memory";
-const COMPILES_LONG: Error =
-    Error::text("ERR Error compiling script (new function): it takes too long");
 /// Error of a killed script or function; the place in its code follows.
 const KILLED: &[u8] = b"ERR Script killed by user with SCRIPT KILL...";
-const TOO_LONG: Error = Error::text("ERR the reply would be too long");
 const TOO_LARGE: Error = Error::text("OOM the script has written more than fits one transaction");
 
 /// The interpreter of a thread, and the state of the caches that it was made from.
@@ -130,7 +124,7 @@ impl ThreadScripts {
         loaded.map_err(|failure| run_limits.stop(failure))?;
         self.lua
             .add_library(&library.name)
-            .map_err(no_interpreter)?;
+            .map_err(Error::no_interpreter)?;
         self.libraries.insert(library.name.clone(), library.clone());
         let grown = self.lua.used_memory().saturating_sub(before);
         let of_libraries = self.counted.libraries + grown;
@@ -152,12 +146,8 @@ impl ThreadScripts {
         let each = self.counted.libraries / count.max(1);
         let of_libraries = each * self.libraries.len();
         self.counted.set(self.counted.interpreter, of_libraries);
-        done.map_err(no_interpreter)
+        done.map_err(Error::no_interpreter)
     }
-}
-
-fn no_interpreter(error: mlua::Error) -> Error {
-    Error::owned(format!("ERR no interpreter: {error}"))
 }
 
 impl Drop for Counted {
@@ -226,7 +216,7 @@ impl<'a> Given<'a> {
             false => Error::Op(OpError::NotInteger),
         })?;
         if count > given.len() as i64 {
-            return Err(MANY_KEYS);
+            return Err(Error::NUMKEYS_TOO_LARGE);
         }
         let count = usize::try_from(count).map_err(|_| NEGATIVE_KEYS)?;
         let (keys, args) = given.split_at(count);
@@ -298,7 +288,7 @@ impl Executor {
 
     fn new_interpreter(&self) -> Result<Box<ThreadScripts>, Error> {
         let bytes = self.interpreter_bytes();
-        let lua = Interpreter::new(bytes, REDIS_VERSION).map_err(no_interpreter)?;
+        let lua = Interpreter::new(bytes, REDIS_VERSION).map_err(Error::no_interpreter)?;
         Ok(Box::new(ThreadScripts {
             lua,
             flushes: self.server.scripts.flushes(),
@@ -327,7 +317,7 @@ impl Executor {
             scripts.budget = self.server.engine.memory_budget();
             scripts.bytes = self.interpreter_bytes();
             let limited = scripts.lua.limit_memory(scripts.bytes);
-            limited.map_err(no_interpreter)?;
+            limited.map_err(Error::no_interpreter)?;
         }
         let run_limits = RunLimits::start(self, scripts.bytes, call, args);
         let (code, given) = match call {
@@ -515,7 +505,7 @@ impl Executor {
             match done {
                 Ok(()) => return Ok(self.end_unit()?),
                 Err(Failure::Error { text, .. })
-                    if self.thread.slices && text.starts_with(NO_MEMORY) =>
+                    if self.thread.slices && text.starts_with(lua::NO_MEMORY.as_bytes()) =>
                 {
                     self.tick.outbox.truncate(published);
                     self.roll_back_unit()?;
@@ -600,7 +590,7 @@ impl RunLimits {
                 }
                 (Trip::Killed, _) => killed(&[]).into(),
                 _ if self.slice.is_some() => Stop::Slow,
-                _ => COMPILES_LONG.into(),
+                _ => Error::COMPILES_LONG.into(),
             },
         }
     }
@@ -721,7 +711,7 @@ impl Host for ScriptHost<'_> {
         match self.command(args, reply) {
             Ok(()) if reply.overflowed => {
                 reply.truncate(0);
-                reply.error_bytes(&TOO_LONG.wire());
+                reply.error_bytes(&Error::REPLY_TOO_LONG.wire());
                 Ok(())
             }
             Ok(()) => Ok(()),

@@ -35,8 +35,7 @@ impl Client {
     /// Like [`Client::new`], with other storage settings.
     pub fn with(change: impl FnOnce(&mut StorageConfig)) -> Client {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let mut storage = StorageConfig::new(dir.path().join("db"));
-        storage.memory_budget = 64 << 20;
+        let mut storage = StorageConfig::for_tests(dir.path().join("db"));
         change(&mut storage);
         let engine = Engine::open(storage).expect("a new database");
         let server = Server::new(

@@ -507,7 +507,7 @@ mod tests {
     #[test]
     fn listeners_are_notified_of_every_way_to_change_a_key() {
         let small = |storage: &mut crate::storage::StorageConfig| {
-            storage.string_inline_max = 8;
+            storage.string_inline_max_bytes = 8;
             storage.packed_max_entries = 2;
         };
         let mut client = Client::with(small);

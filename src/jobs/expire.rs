@@ -173,7 +173,7 @@ impl Expire {
         let waiters = &self.server.waiters;
         let hash = self.server.engine.key_hash(db, key);
         let mut ticket = None;
-        while let Some(waiter) = waiters.next(hash, (db, key), ticket, |w| w.minds_loss) {
+        while let Some(waiter) = waiters.next(hash, (db, key), ticket, |w| w.minds_loss()) {
             ticket = Some(waiter.ticket());
             let error = error_of_lost_group(&waiter.request.args(), key).to_string();
             self.server.unblock(waiter.client.id, Verdict::Error(error));

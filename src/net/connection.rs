@@ -364,7 +364,7 @@ impl Connection {
         if wanted {
             match verdict {
                 Verdict::Reply(bytes) => self.reply.raw(&bytes),
-                Verdict::TimedOut => match &waiter.acks {
+                Verdict::TimedOut => match waiter.acks() {
                     Some(acks) => self.reply.raw(&acks.reply()),
                     None => self.reply.null_array(),
                 },

@@ -22,6 +22,7 @@ mod memory;
 mod params;
 mod rewrite;
 mod shared;
+mod storage;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -43,9 +44,9 @@ use params::PARAMS;
 pub use params::{Config, Flag, Param};
 pub use shared::SharedConfig;
 pub use types::{
-    AllowAccess, AppendFsync, BufferLimit, BufferLimits, BusyScope, Compression, Directory,
-    DumpName, FileName, LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles,
-    Renames, SanitizePayload, SavePoints, Secret, UserLines, WordFlags,
+    AllowAccess, AppendFsync, BufferLimit, BufferLimits, BusyScope, Directory, DumpName, FileName,
+    LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames, SanitizePayload,
+    SavePoints, Secret, UserLines, WordFlags,
 };
 pub use value::{Source, ValueError};
 

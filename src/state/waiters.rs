@@ -73,15 +73,9 @@ pub struct Waiter {
     pub db: DbIndex,
     /// Its protocol version.
     pub resp3: bool,
-    /// The type of value that it waits for.
-    pub kind: ValueType,
-    /// Whether it is also served when a key is removed or has another type.
-    pub minds_loss: bool,
-    /// The end of the wait, Unix ms; `None`: no timeout.
+    /// Until when, Unix ms; `None`: for ever.
     pub deadline_ms: Option<UnixMs>,
-    /// Set for WAIT and WAITAOF, which wait for acknowledgements instead of keys.
-    pub acks: Option<Arc<AckWait>>,
-    keys: Vec<WaitKey>,
+    awaited: Awaited,
     /// The hashes of the keys, sorted, each with the index of its key.
     by_hash: Vec<(u64, usize)>,
     ticket: u64,
@@ -90,15 +84,43 @@ pub struct Waiter {
 
 impl Waiter {
     /// Whether a key with a value of this type, or without a value, may serve it.
-    pub fn wants(&self, kind: Option<ValueType>) -> bool {
-        kind == Some(self.kind) || self.minds_loss
+    pub fn wants(&self, found: Option<ValueType>) -> bool {
+        match self.awaited {
+            Awaited::Keys {
+                kind, minds_loss, ..
+            } => found == Some(kind) || minds_loss,
+            Awaited::Acks(_) => false,
+        }
+    }
+
+    /// Whether it is also served when a key is gone or holds another type.
+    pub fn minds_loss(&self) -> bool {
+        match self.awaited {
+            Awaited::Keys { minds_loss, .. } => minds_loss,
+            Awaited::Acks(_) => false,
+        }
+    }
+
+    /// The replicas that it waits for, and not for a key.
+    pub fn acks(&self) -> Option<&AckWait> {
+        match &self.awaited {
+            Awaited::Keys { .. } => None,
+            Awaited::Acks(acks) => Some(acks.as_ref()),
+        }
+    }
+
+    fn keys(&self) -> &[WaitKey] {
+        match &self.awaited {
+            Awaited::Keys { keys, .. } => keys,
+            Awaited::Acks(_) => &[],
+        }
     }
 
     fn waits_for(&self, hash: u64, key: &[u8]) -> bool {
         let first = self.by_hash.partition_point(|(other, _)| *other < hash);
         let same_hash = self.by_hash.iter().skip(first);
         let mut same_hash = same_hash.take_while(|(other, _)| *other == hash);
-        same_hash.any(|(_, at)| self.keys.get(*at).is_some_and(|known| *known.key == *key))
+        same_hash.any(|(_, at)| self.keys().get(*at).is_some_and(|known| *known.key == *key))
     }
 
     /// Its number in the order of arrival.
@@ -138,18 +160,46 @@ impl Waiter {
     }
 }
 
-/// The parameters of a wait, from its command.
+/// The parameters of a client waits for.
+#[derive(Debug)]
+pub enum Awaited {
+    /// A value of a type under one of some keys.
+    Keys {
+        /// The keys, in the order of the arguments.
+        keys: Vec<WaitKey>,
+        /// The type of value.
+        kind: ValueType,
+        /// It is also to be served when a key is gone or holds another type.
+        minds_loss: bool,
+    },
+    /// Replicas that have what the client wrote: WAIT and WAITAOF.
+    Acks(Arc<AckWait>),
+}
+
+impl Awaited {
+    /// The same, each key once.
+    fn once(self) -> Awaited {
+        match self {
+            Awaited::Keys {
+                keys,
+                kind,
+                minds_loss,
+            } => Awaited::Keys {
+                keys: once(keys),
+                kind,
+                minds_loss,
+            },
+            acks @ Awaited::Acks(_) => acks,
+        }
+    }
+}
+
+/// What a wait, from its command.
 pub struct Wanted {
-    /// The keys, in the order of the arguments.
-    pub keys: Vec<WaitKey>,
-    /// The type of value.
-    pub kind: ValueType,
-    /// Whether it is also to be served when a key is removed or has another type.
-    pub minds_loss: bool,
+    /// What the client waits for.
+    pub awaited: Awaited,
     /// Timeout in ms; 0: none.
     pub timeout_ms: u64,
-    /// Set for WAIT and WAITAOF.
-    pub acks: Option<Arc<AckWait>>,
 }
 
 /// Removes duplicate keys; keeps the order of first occurrence.
@@ -225,8 +275,8 @@ impl Waiters {
     /// Looks at all waiting clients.
     pub fn keys_whose_loss_is_minded(&self) -> usize {
         let waiters = self.by_client.lock();
-        let minding = waiters.values().filter(|waiter| waiter.minds_loss);
-        let keys = minding.flat_map(|waiter| &waiter.keys);
+        let minding = waiters.values().filter(|waiter| waiter.minds_loss());
+        let keys = minding.flat_map(|waiter| waiter.keys());
         let hashes: FxHashSet<u64> = keys.map(|key| key.hash).collect();
         hashes.len()
     }
@@ -240,26 +290,23 @@ impl Waiters {
         wanted: Wanted,
         now_ms: UnixMs,
     ) -> Arc<Waiter> {
-        let keys = once(wanted.keys);
-        let hashes = keys.iter().map(|key| key.hash);
-        let mut by_hash: Vec<(u64, usize)> = hashes.zip(0..).collect();
-        by_hash.sort_unstable();
         let deadline_ms = now_ms + wanted.timeout_ms;
-        let waiter = Arc::new(Waiter {
+        let mut waiter = Waiter {
             client: client.clone(),
             request,
             db,
             resp3,
-            kind: wanted.kind,
-            minds_loss: wanted.minds_loss,
-            acks: wanted.acks,
             deadline_ms: (wanted.timeout_ms != 0).then_some(deadline_ms),
-            keys,
-            by_hash,
+            awaited: wanted.awaited.once(),
+            by_hash: Vec::new(),
             ticket: self.next_ticket.fetch_add(1, Ordering::Relaxed),
             phase: Mutex::new(Phase::Waiting),
-        });
-        for key in &waiter.keys {
+        };
+        let hashes = waiter.keys().iter().map(|key| key.hash);
+        waiter.by_hash = hashes.zip(0..).collect();
+        waiter.by_hash.sort_unstable();
+        let waiter = Arc::new(waiter);
+        for key in waiter.keys() {
             self.interest.add(key.hash);
             let mut shard = self.shard(key.hash).lock();
             let queue = shard.entry(key.hash).or_default();
@@ -303,7 +350,7 @@ impl Waiters {
         let suiting = waiters.values().filter(|w| w.db == db && suits(w));
         let mut waiters: Vec<&Arc<Waiter>> = suiting.collect();
         waiters.sort_unstable_by_key(|waiter| waiter.ticket);
-        let keys = waiters.iter().flat_map(|waiter| &waiter.keys);
+        let keys = waiters.iter().flat_map(|waiter| waiter.keys());
         let keys: Vec<Box<[u8]>> = keys.map(|key| key.key.clone()).collect();
         keys.into_iter()
     }
@@ -369,7 +416,7 @@ impl Waiters {
     }
 
     fn take_out(&self, waiter: &Waiter) {
-        for key in &waiter.keys {
+        for key in waiter.keys() {
             let mut shard = self.shard(key.hash).lock();
             if let Some(queue) = shard.get_mut(&key.hash) {
                 queue.remove(&waiter.ticket);

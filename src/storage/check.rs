@@ -4,9 +4,9 @@
 use crate::base::time::UnixMs;
 use crate::encoding::keys::element;
 use crate::encoding::meta::decode_reclaim;
-use crate::encoding::meta::{ListSpan, MetaView};
+use crate::encoding::meta::{MetaView, Statement};
 use crate::encoding::reader::Reader;
-use crate::encoding::stream::{ConsumerRow, GroupRow, StreamBody};
+use crate::encoding::stream::{ConsumerRow, GroupRow};
 use crate::encoding::system::Counts;
 use crate::encoding::{CollectionId, ValueType, keys, tag};
 use crate::storage::Direction;
@@ -15,8 +15,8 @@ use crate::storage::engine::rows::open_rows;
 use crate::storage::engine::{Engine, Keyspace};
 use crate::storage::txn::overlay::Overlay;
 use crate::storage::{DbIndex, Result, StorageError};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 /// The result of a check.
 #[derive(Debug, Default)]
@@ -36,11 +36,7 @@ pub struct Report {
 /// What the meta row of a collection states.
 struct Claim {
     kind: ValueType,
-    count: u64,
-    /// The indices of a list's items.
-    items: Range<i64>,
-    /// The number of a stream's groups.
-    groups: u64,
+    stated: SmallVec<[Statement; 2]>,
 }
 
 /// The counts that the rows of a stream's groups and consumers state.
@@ -288,19 +284,8 @@ impl Found {
         }
         if found.meta.rows {
             let kind = found.meta.kind;
-            let mut claim = Claim {
-                kind,
-                count: kind.stated_rows(found.body)?,
-                items: 0..0,
-                groups: 0,
-            };
-            if kind == ValueType::List {
-                let span = ListSpan::decode(found.body)?;
-                claim.items = span.head..span.tail;
-            } else if kind == ValueType::Stream {
-                claim.groups = StreamBody::decode(found.body)?.groups;
-            }
-            self.claims.insert(found.id()?, claim);
+            let stated = kind.statements(found.body)?;
+            self.claims.insert(found.id()?, Claim { kind, stated });
         }
         Ok(())
     }
@@ -312,8 +297,12 @@ impl Found {
             return true;
         };
         self.claims.get(&id).is_some_and(|claim| {
-            claim.kind != ValueType::List
-                || keys::split_indexed(key).is_ok_and(|index| claim.items.contains(&index))
+            let mut stated = claim.stated.iter();
+            stated
+                .find_map(|s| s.positions.as_ref())
+                .is_none_or(|positions| {
+                    keys::split_indexed(key).is_ok_and(|index| positions.contains(&index))
+                })
         })
     }
 
@@ -352,24 +341,18 @@ impl Found {
                     id.0
                 ));
             }
-            match claim.kind {
-                ValueType::String => continue,
-                ValueType::Stream => {
-                    self.judge_stream(db, *id, claim, faults);
-                    continue;
-                }
-                ValueType::Hash | ValueType::List | ValueType::Set | ValueType::Zset => {}
-            }
-            for &element in claim.kind.element_tags() {
-                let count = self.elements.get(&(*id, element)).copied().unwrap_or(0);
-                if count != claim.count {
+            for &Statement { tag, rows, .. } in &claim.stated {
+                let count = self.rows(*id, tag);
+                if count != rows {
                     faults.push(format!(
-                        "db {db}: {} {} claims {} elements, has {count} rows {element:#04x}",
+                        "db {db}: {} {} claims {rows} elements, has {count} rows {tag:#04x}",
                         claim.kind.name(),
                         id.0,
-                        claim.count
                     ));
                 }
+            }
+            if claim.kind.element_tags().contains(&tag::STREAM_CONSUMER) {
+                self.judge_groups(db, *id, faults);
             }
         }
     }
@@ -399,13 +382,10 @@ impl Found {
         self.elements.get(&(id, tag)).copied().unwrap_or(0)
     }
 
-    /// Checks that the counts of a stream, its groups and its consumers are the numbers of their
-    /// rows.
-    fn judge_stream(&self, db: u16, id: CollectionId, claim: &Claim, faults: &mut Vec<String>) {
+    /// Whether the counts of a stream's groups and consumers are those of the rows.
+    fn judge_groups(&self, db: u16, id: CollectionId, faults: &mut Vec<String>) {
         let stated = self.streams.get(&id).copied().unwrap_or_default();
         for (what, tag, stated) in [
-            ("entries", tag::STREAM_ENTRY, claim.count),
-            ("groups", tag::STREAM_GROUP, claim.groups),
             ("consumers", tag::STREAM_CONSUMER, stated.consumers),
             ("names", tag::STREAM_CONSUMER_NAME, stated.consumers),
             ("pending entries", tag::STREAM_PENDING, stated.pending),

@@ -117,7 +117,7 @@ pub(super) struct Memory {
 
 impl Memory {
     fn new(config: &StorageConfig, options: &RocksOptions) -> Memory {
-        let budget = config.memory_budget;
+        let budget = config.machine.memory_budget_bytes;
         Memory {
             rows: RowCache::new(config.row_cache_bytes(budget)),
             ranks: RankIndexes::new(config.rank_index_bytes(budget)),
@@ -184,7 +184,7 @@ impl Engine {
         create_dir_all(&config.dir).map_err(|error| {
             StorageError::Format(format!("cannot make {}: {error}", config.dir.display()))
         })?;
-        let disk = Disk::open(&config.dir, config.disk_reserve);
+        let disk = Disk::open(&config.dir, config.disk_reserve_bytes);
         let options = RocksOptions::new(&config, &disk)?;
         let (db, names, marks) = open::open_in_background(&config, &options)?;
         let system_cf = handle(&db, DEFAULT)?;

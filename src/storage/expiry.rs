@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn a_slice_that_fails_holds_nothing_back() {
         let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(StorageConfig::new(dir.path().join("db"))).unwrap();
+        let engine = Engine::open(StorageConfig::for_tests(dir.path().join("db"))).unwrap();
         let (db, bad) = (DbIndex(0), &b"bad"[..]);
         let mut txn = Txn::new(engine.clone());
         txn.begin(UnixMs(1)).unwrap();

@@ -2,13 +2,14 @@
 //! [`Definition`] of the type, which [`super::table`] returns.
 
 use super::source::Source;
-use super::{OpResult, RestoreError};
+use super::{OpError, OpResult, RestoreError};
 use crate::encoding::{CollectionId, Corrupt, Meta};
 use crate::rdb::encode::Encoder;
 use crate::rdb::{self, Element};
-use crate::storage::{DbIndex, KeyMeta, Txn, View};
+use crate::storage::{DbIndex, Direction, KeyMeta, Txn, View};
 use sha1::{Digest, Sha1};
-use std::ops::ControlFlow;
+use smallvec::SmallVec;
+use std::ops::{ControlFlow, Range};
 
 /// Overhead of an element row in bytes, besides the element.
 pub(super) const ROW_OVERHEAD: u64 = 24;
@@ -170,6 +171,72 @@ pub trait Definition: Sync {
         .map(drop)?;
         Ok(sum)
     }
+
+    /// The value under a key of this type, for SORT; `None` if there is no such key.
+    ///
+    /// # Errors
+    /// `WrongType`: SORT does not take values of this type.
+    fn sortable<'k>(
+        &self,
+        _view: &mut View,
+        _db: DbIndex,
+        _key: &'k [u8],
+    ) -> OpResult<Option<Box<dyn Sortable + 'k>>> {
+        Err(OpError::WrongType)
+    }
+
+    /// The value that a look-up has found, for ZUNION, ZINTER and ZDIFF.
+    ///
+    /// # Errors
+    /// `WrongType`: these do not take values of this type.
+    fn scored(&self, _db: DbIndex, _found: KeyMeta) -> OpResult<Box<dyn Scored>> {
+        Err(OpError::WrongType)
+    }
+}
+
+/// A value whose elements SORT can order.
+#[allow(clippy::len_without_is_empty)] // none is empty
+pub trait Sortable {
+    /// How many elements it has.
+    fn len(&self) -> u64;
+
+    /// Whether its own order means something.
+    fn is_ordered(&self) -> bool;
+
+    /// Copies of the elements at some positions of its own order, or of the reverse of that
+    /// (unless it has no order).
+    fn elements(
+        &self,
+        view: &mut View,
+        range: Range<u64>,
+        direction: Direction,
+    ) -> OpResult<Vec<Vec<u8>>>;
+}
+
+/// A member, copied out.
+pub type Member = SmallVec<[u8; 32]>;
+
+/// What walks call with score and member of each element.
+pub type EachScored<'e> = &'e mut dyn FnMut(f64, &[u8]) -> OpResult<()>;
+
+/// Puts the next elements of a walk into the list, in place of what is there; says whether
+/// there were any.
+pub type NextScored<'w> = Box<dyn FnMut(&mut View, &mut Vec<(f64, Member)>) -> OpResult<bool> + 'w>;
+
+/// A value whose members have scores.
+#[allow(clippy::len_without_is_empty)] // what is not there is, too
+pub trait Scored {
+    /// How many members it has.
+    fn len(&self) -> u64;
+
+    /// The score of a member.
+    fn score(&self, view: &mut View, member: &[u8]) -> OpResult<Option<f64>>;
+
+    /// Calls `each` with all members.
+    fn for_each(&self, view: &mut View, each: EachScored<'_>) -> OpResult<()>;
+
+    /// A walk over all members, some at a time.
+    fn walk(&self) -> NextScored<'_>;
 }
 
 /// The result of [`Build::add`].

@@ -1,116 +1,29 @@
-//! The parts of SORT: elements of a list, set or sorted set, weights, and values of
-//! patterns.
+//! What SORT works on: elements of a value, weights, and the values that patterns lead to.
 
-use super::list::List;
+use super::definition::Sortable;
 use super::members::Members;
-use super::zset::{Span, Zset};
+use super::table::definition;
 use super::{OpError, OpResult, string};
 use crate::base::num;
 use crate::encoding::ValueType;
-use crate::storage::Direction;
 use crate::storage::{DbIndex, View};
 use std::cmp::Ordering;
-use std::ops::{ControlFlow, Range};
 
 /// An element to sort.
 pub type Element = Vec<u8>;
 
-/// The list, set or sorted set under a key.
-pub enum Source<'k> {
-    /// There is no such key.
-    Empty,
-    /// Items, in list order.
-    List(List<'k>),
-    /// Members, in no particular order.
-    Set(Members),
-    /// Members, by score.
-    Zset(Zset),
-}
-
-impl<'k> Source<'k> {
-    /// Looks up a key.
-    ///
-    /// `WrongType` for other types.
-    /// `WrongType` for other types.
-    pub fn open(view: &mut View, db: DbIndex, key: &'k [u8]) -> OpResult<Source<'k>> {
-        let Some(kind) = view.peek(db, key, |found| found.meta.kind)? else {
-            return Ok(Source::Empty);
-        };
-        let source = match kind {
-            ValueType::List => List::load(view, db, key)?.map(Source::List),
-            ValueType::Set => Members::load(view, db, key, ValueType::Set)?.map(Source::Set),
-            ValueType::Zset => Zset::open(view, db, key)?.map(Source::Zset),
-            ValueType::String | ValueType::Hash | ValueType::Stream => {
-                return Err(OpError::WrongType);
-            }
-        };
-        Ok(source.unwrap_or(Source::Empty))
-    }
-
-    /// The number of elements.
-    pub fn len(&self) -> u64 {
-        match self {
-            Source::Empty => 0,
-            Source::List(list) => list.len(),
-            Source::Set(set) => set.len(),
-            Source::Zset(zset) => zset.len(),
-        }
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Copies of the elements at these positions of the source's order, or, for sorted
-    /// sets, of the reverse order.
-    pub fn elements(
-        &self,
-        view: &mut View,
-        range: Range<u64>,
-        direction: Direction,
-    ) -> OpResult<Vec<Element>> {
-        let mut elements = Vec::new();
-        match self {
-            Source::Empty => {}
-            Source::List(list) if direction == Direction::Forward => {
-                list.read(view, range, |item| elements.push(item.to_vec()))?;
-            }
-            Source::List(list) => {
-                // The range counts from the tail.
-                let from_head = list.len() - range.end..list.len() - range.start;
-                list.read(view, from_head, |item| elements.push(item.to_vec()))?;
-                elements.reverse();
-            }
-            Source::Set(set) => {
-                let mut at = 0;
-                set.for_each(view, |member, _| {
-                    if at >= range.end {
-                        return ControlFlow::Break(());
-                    }
-                    if at >= range.start {
-                        elements.push(member.to_vec());
-                    }
-                    at += 1;
-                    ControlFlow::Continue(())
-                })?;
-            }
-            Source::Zset(zset) => {
-                let limit = range.end.saturating_sub(range.start);
-                zset.walk(
-                    view,
-                    &Span::all(),
-                    direction,
-                    range.start,
-                    limit,
-                    &mut |_, member| {
-                        elements.push(member.to_vec());
-                        Ok(())
-                    },
-                )?;
-            }
-        }
-        Ok(elements)
+/// The value under a key; `None` if there is no such key.
+///
+/// # Errors
+/// `WrongType`: it is of a type that is not sorted.
+pub fn open<'k>(
+    view: &mut View,
+    db: DbIndex,
+    key: &'k [u8],
+) -> OpResult<Option<Box<dyn Sortable + 'k>>> {
+    match view.peek(db, key, |found| found.meta.kind)? {
+        None => Ok(None),
+        Some(kind) => definition(kind).sortable(view, db, key),
     }
 }
 

@@ -411,7 +411,7 @@ pub fn set_over(
     expiry: Expiry,
 ) -> OpResult<()> {
     let mut new = new_meta(old, form, expiry);
-    if value.len() <= txn.engine().config.string_inline_max {
+    if value.len() <= txn.engine().config.string_inline_max_bytes {
         txn.replace_key(db, key, old, new, value)?;
         return Ok(());
     }
@@ -488,7 +488,7 @@ enum Rows {
 impl NewValue {
     /// A value of `len` zeros.
     pub fn new(txn: &Txn, len: u64) -> NewValue {
-        let form = match len <= txn.engine().config.string_inline_max as u64 {
+        let form = match len <= txn.engine().config.string_inline_max_bytes as u64 {
             true => NewForm::Inline(vec![0; len as usize]),
             false => NewForm::Long(txn.new_id(), Rows::Pending(0)),
         };
@@ -714,7 +714,7 @@ fn write_at(
         form,
         ..old_meta.unwrap_or(Meta::new(ValueType::String))
     };
-    if !new.rows && new_len <= txn.engine().config.string_inline_max as u64 {
+    if !new.rows && new_len <= txn.engine().config.string_inline_max_bytes as u64 {
         let mut body = old.map(|o| o.body).unwrap_or_default();
         body.reserve((new_len - old_len) as usize);
         body.resize(new_len as usize, 0);

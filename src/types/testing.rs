@@ -31,8 +31,8 @@ impl Deleted {
     /// A store that had `all` keys, of which all except the survivors were deleted.
     pub fn store(all: usize, survivors: &[Vec<u8>]) -> Deleted {
         let dir = tempfile::tempdir().unwrap();
-        let mut config = StorageConfig::new(dir.path().to_owned());
-        config.memory_budget = 256 << 20;
+        let mut config = StorageConfig::for_tests(dir.path().to_owned());
+        config.machine.memory_budget_bytes = 256 << 20;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(engine.clone());
         let survivors: BTreeSet<&Vec<u8>> = survivors.iter().collect();

@@ -16,6 +16,7 @@ mod span;
 #[cfg(test)]
 mod tests;
 
+pub use super::definition::{EachScored as Each, Member};
 pub use crate::storage::Direction;
 pub use edit::{AddRule, Added, Edit, store};
 pub use span::{LexBound, ScoreBound, Span};
@@ -24,13 +25,6 @@ use super::{OpResult, lookup};
 use crate::encoding::{Meta, ValueType};
 use crate::storage::{DbIndex, KeyMeta, Value, View};
 use rows::Rows;
-use smallvec::SmallVec;
-
-/// A member, copied out.
-pub type Member = SmallVec<[u8; 32]>;
-
-/// Called with score and member of each element.
-pub type Each<'e> = &'e mut dyn FnMut(f64, &[u8]) -> OpResult<()>;
 
 /// A loaded sorted set.
 #[derive(Debug, Clone)]

@@ -7,6 +7,7 @@ use kedis::resp::{Reply, Value, decode};
 use kedis::state::clients::ClientFlags;
 use kedis::state::config::Config;
 use kedis::state::{ClientInfo, Server, Session};
+use kedis::storage::engine::options::MachineShare;
 use kedis::storage::{Engine, StorageConfig, Txn};
 use std::cell::RefCell;
 use std::path::Path;
@@ -17,7 +18,7 @@ use tempfile::TempDir;
 /// other inputs, and a check does not read an ever growing binlog.
 const INPUTS: u32 = 128;
 /// Memory budget of the database in bytes.
-const MEMORY: u64 = 64 << 20;
+const MEMORY_BYTES: u64 = 64 << 20;
 
 /// A server and a client.
 pub struct Instance {
@@ -30,11 +31,17 @@ pub struct Instance {
 impl Instance {
     pub fn new() -> Instance {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let mut storage = StorageConfig::new(dir.path().join("db"));
-        storage.memory_budget = MEMORY;
+        let machine = MachineShare {
+            memory_budget_bytes: MEMORY_BYTES,
+            max_background_jobs: 2,
+            max_open_files: -1,
+            max_new_families: u32::MAX,
+        };
+        let mut storage = StorageConfig::new(dir.path().join("db"), machine);
+        storage.disk_reserve_bytes = 0;
         // Small limits, so that small inputs reach both forms of collections and strings.
         storage.packed_max_entries = 4;
-        storage.string_inline_max = 64;
+        storage.string_inline_max_bytes = 64;
         let engine = Engine::open(storage).expect("a new database");
         let commands = registry().len();
         // For DEBUG DIGEST.

@@ -8,7 +8,7 @@ mod visibility;
 
 use proc_macro2::{TokenStream, TokenTree};
 use source::{Graph, Source, named, sources};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 
@@ -361,6 +361,118 @@ impl<'ast> Visit<'ast> for TypesOfValues {
         let mut parts = path.segments.iter().map(|part| part.ident.to_string());
         let of_type = parts.any(|part| part == "ValueType");
         self.0 |= of_type;
+    }
+}
+
+/// The codes that error replies begin with.
+const ERROR_CODES: &[&str] = &[
+    "BUSY",
+    "BUSYGROUP",
+    "BUSYKEY",
+    "ERR",
+    "EXECABORT",
+    "INPROG",
+    "IOERR",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "NOAUTH",
+    "NOGOODSLAVE",
+    "NOGROUP",
+    "NOPERM",
+    "NOPROTO",
+    "NOREPLICAS",
+    "NOSCRIPT",
+    "NOTBUSY",
+    "OOM",
+    "READONLY",
+    "TRYAGAIN",
+    "UNBLOCKED",
+    "UNKILLABLE",
+    "WRONGPASS",
+    "WRONGTYPE",
+];
+
+/// An error that several commands give has one text, which stands once: in
+/// `src/commands/error.rs` for commands. The migration tools compare what other servers say.
+#[test]
+fn texts_of_errors_stand_once() {
+    let mut texts = Texts::default();
+    for source in sources(&["src"]) {
+        if source.module[0] == "migrate" {
+            continue;
+        }
+        texts.path = source.path;
+        texts.visit_file(&source.product);
+    }
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (text, place) in texts.found {
+        let (code, rest) = text.split_once(' ').unwrap_or_default();
+        // What only gives another error a code is no text.
+        let is_code_alone = rest.is_empty() || rest.starts_with('{') && rest.ends_with('}');
+        if ERROR_CODES.contains(&code.trim_start_matches('-')) && !is_code_alone {
+            places.entry(text).or_default().push(place);
+        }
+    }
+    assert!(places.len() > 200, "the test sees {} texts", places.len());
+    places.retain(|_, places| places.len() > 1);
+    assert!(places.is_empty(), "{places:#?}");
+}
+
+/// All texts, with their places.
+#[derive(Default)]
+struct Texts {
+    path: String,
+    found: Vec<(String, String)>,
+}
+
+impl Texts {
+    fn note(&mut self, text: String, span: proc_macro2::Span) {
+        let place = format!("{}:{}", self.path, span.start().line);
+        self.found.push((text, place));
+    }
+
+    /// The arguments of macros, which are not parsed.
+    fn note_tokens(&mut self, tokens: TokenStream) {
+        for token in tokens {
+            match token {
+                TokenTree::Group(group) => self.note_tokens(group.stream()),
+                TokenTree::Literal(literal) => {
+                    let span = literal.span();
+                    match syn::Lit::new(literal) {
+                        syn::Lit::Str(text) => self.note(text.value(), span),
+                        syn::Lit::ByteStr(text) => {
+                            let text = String::from_utf8_lossy(&text.value()).into_owned();
+                            self.note(text, span);
+                        }
+                        _ => {}
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Texts {
+    fn visit_lit_str(&mut self, text: &'ast syn::LitStr) {
+        self.note(text.value(), text.span());
+    }
+
+    fn visit_lit_byte_str(&mut self, text: &'ast syn::LitByteStr) {
+        let value = String::from_utf8_lossy(&text.value()).into_owned();
+        self.note(value, text.span());
+    }
+
+    fn visit_macro(&mut self, called: &'ast syn::Macro) {
+        self.note_tokens(called.tokens.clone());
+    }
+
+    /// `#[error("…")]`.
+    fn visit_attribute(&mut self, attribute: &'ast syn::Attribute) {
+        if let syn::Meta::List(list) = &attribute.meta {
+            self.note_tokens(list.tokens.clone());
+        }
     }
 }
 

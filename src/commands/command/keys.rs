@@ -5,18 +5,17 @@ use super::describe;
 use crate::commands::table::keys::{Begin, Find};
 use crate::commands::table::names::Names;
 
+const INVALID_COMMAND: Error = Error::text("ERR Invalid command specified");
+
 /// Index and flags of every key of `args`, which begin with the command's name.
 fn keys_of(names: &Names, args: &[&[u8]]) -> Result<Vec<(usize, KeyFlags)>, Error> {
     let name = args.first().copied().unwrap_or_default();
-    let found = names
-        .find(name)
-        .ok_or(Error::text("ERR Invalid command specified"))?;
+    let found = names.find(name).ok_or(INVALID_COMMAND)?;
     let has_subcommands = !found.subcommands.is_empty() && !found.is_plain();
     let command = match args.get(1).filter(|_| has_subcommands) {
         Some(sub) => {
             let sub = found.subcommand(sub);
-            sub.ok_or(Error::text("ERR Invalid command specified"))?
-                .command
+            sub.ok_or(INVALID_COMMAND)?.command
         }
         None => found.command,
     };

@@ -135,7 +135,7 @@ fn payloads_of_redis_become_the_same_values() {
 fn large_collections_and_strings_travel() {
     let mut client = Client::with(|config| {
         config.packed_max_entries = 4;
-        config.string_inline_max = 100;
+        config.string_inline_max_bytes = 100;
     });
     for n in 0..600 {
         client.run(&format!("rpush list item-{n}"));

@@ -17,7 +17,9 @@ fn show(value: &Value) -> String {
 }
 
 const NOT_INT: &str = "ERR value is not an integer or out of range";
-const NOT_POSITIVE: &str = super::NOT_POSITIVE;
+const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
+const OUT_OF_I64: &str =
+    "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
 const SYNTAX: &str = "ERR syntax error";
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
@@ -138,7 +140,7 @@ fn inserting_and_removing() {
         ("lrange k 0 -1", "[x y b a c]"),
         ("lrem k 0 none", ":0"),
         ("lrem k x a", NOT_INT),
-        ("lrem k -9223372036854775808 a", super::OUT_OF_I64),
+        ("lrem k -9223372036854775808 a", OUT_OF_I64),
         ("lrem none 0 a", ":0"),
         ("rpush k x", ":6"),
         ("lrem k 0 x", ":2"),
@@ -213,7 +215,7 @@ fn lpos_and_its_options() {
         ("lpos none c", "(nil)"),
         ("lpos none c count 3", "[]"),
         ("lpos k c rank 0", super::RANK_ZERO),
-        ("lpos k c rank -9223372036854775808", super::OUT_OF_I64),
+        ("lpos k c rank -9223372036854775808", OUT_OF_I64),
         ("lpos k c rank x", NOT_INT),
         ("lpos k c count -1", "ERR COUNT can't be negative"),
         ("lpos k c maxlen -1", "ERR MAXLEN can't be negative"),

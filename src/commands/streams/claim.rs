@@ -107,7 +107,7 @@ fn open<'k>(
     Ok(group.map(|group| (stream, group)))
 }
 
-fn min_idle(arg: &[u8], refusal: &'static str) -> Result<i64, Error> {
+fn min_idle(arg: &[u8], refusal: Error) -> Result<i64, Error> {
     Ok(args::int_from(arg, i64::MIN, refusal)?.max(0))
 }
 
@@ -132,14 +132,14 @@ impl ClaimOptions {
             } else if options.word("JUSTID") {
                 parsed.just_ids = true;
             } else if has_value && options.word("IDLE") {
-                let refusal = "ERR Invalid IDLE option argument for XCLAIM";
+                let refusal = Error::text("ERR Invalid IDLE option argument for XCLAIM");
                 let idle_ms = args::int_from(options.value()?, i64::MIN, refusal)?;
                 parsed.delivered_ms = Some(now_ms.wrapping_sub(idle_ms));
             } else if has_value && options.word("TIME") {
-                let refusal = "ERR Invalid TIME option argument for XCLAIM";
+                let refusal = Error::text("ERR Invalid TIME option argument for XCLAIM");
                 parsed.delivered_ms = Some(args::int_from(options.value()?, i64::MIN, refusal)?);
             } else if has_value && options.word("RETRYCOUNT") {
-                let refusal = "ERR Invalid RETRYCOUNT option argument for XCLAIM";
+                let refusal = Error::text("ERR Invalid RETRYCOUNT option argument for XCLAIM");
                 let count = args::int_from(options.value()?, i64::MIN, refusal)?;
                 parsed.deliveries = u64::try_from(count).ok();
             } else if has_value && options.word("LASTID") {
@@ -161,7 +161,7 @@ impl ClaimOptions {
 fn xclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let opened = open(ctx, args)?;
     let (stream, mut group) = opened.ok_or_else(|| no_group(args[1], args[2], ""))?;
-    let refusal = "ERR Invalid min-idle-time argument for XCLAIM";
+    let refusal = Error::text("ERR Invalid min-idle-time argument for XCLAIM");
     let min_idle_ms = min_idle(args[4], refusal)?;
     let ids: Vec<StreamId> = args[5..].iter().map_while(|arg| parse_id(arg, 0)).collect();
     let now_ms = ctx.txn.now_ms().as_i64();
@@ -202,17 +202,17 @@ fn xclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 const ATTEMPTS_PER_CLAIM: u64 = 10;
 
 fn xautoclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let refusal = "ERR Invalid min-idle-time argument for XAUTOCLAIM";
+    let refusal = Error::text("ERR Invalid min-idle-time argument for XAUTOCLAIM");
     let min_idle_ms = min_idle(args[4], refusal)?;
     let from = range_start(args[5])?;
     let (mut count, mut just_ids) = (100, false);
     let mut options = Options::new(args, 6);
     while !options.is_empty() {
         if options.left() > 1 && options.word("COUNT") {
-            let refusal = "ERR COUNT must be > 0";
-            let given = args::int_from(options.value()?, 1, refusal)?;
+            const REFUSAL: Error = Error::text("ERR COUNT must be > 0");
+            let given = args::int_from(options.value()?, 1, REFUSAL)?;
             if given > i64::MAX / 16 {
-                return Err(Error::text(refusal));
+                return Err(REFUSAL);
             }
             count = given.unsigned_abs();
         } else if options.word("JUSTID") {

@@ -5,121 +5,49 @@ use crate::commands::args::{self, Options};
 use crate::commands::table::spec::Group;
 use crate::commands::zsets::Shape;
 use crate::commands::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
-use crate::encoding::ValueType;
 use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, View};
-use crate::types::hashed::{self, Chunk};
-use crate::types::members::Members;
-use crate::types::zset::{self, Direction, Each, Member, Span, Zset};
-use crate::types::{OpError, OpResult};
+use crate::types::OpResult;
+use crate::types::definition::{NextScored, Scored};
+use crate::types::table::definition;
+use crate::types::zset::{self, Each, Member};
 use std::collections::HashMap;
-use std::ops::ControlFlow;
-
-/// Elements that are read at a time by walks that may end early.
-const CHUNK: u64 = 1024;
 
 /// The cost of a look-up, in steps of a walk.
 const STEPS_PER_LOOKUP: u64 = 4;
 
 /// An operand: a missing key, a sorted set or a set.
-enum Source {
-    Nothing,
-    Zset(Zset),
-    Set(Members),
+type Source = Box<dyn Scored>;
+
+fn open(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Source> {
+    match view.lookup(db, key)? {
+        None => Ok(Box::new(Nothing)),
+        Some(found) => definition(found.meta.kind).scored(db, found),
+    }
 }
 
-impl Source {
-    fn open(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Source> {
-        Ok(match view.lookup(db, key)? {
-            None => Source::Nothing,
-            Some(found) => match found.meta.kind {
-                ValueType::Zset => Source::Zset(Zset::from_key(db, found)?),
-                ValueType::Set => Source::Set(Members::from_meta(db, found)?),
-                ValueType::String | ValueType::Hash | ValueType::List | ValueType::Stream => {
-                    return Err(OpError::WrongType);
-                }
-            },
+/// There is no such key.
+struct Nothing;
+
+impl Scored for Nothing {
+    fn len(&self) -> u64 {
+        0
+    }
+
+    fn score(&self, _: &mut View, _: &[u8]) -> OpResult<Option<f64>> {
+        Ok(None)
+    }
+
+    fn for_each(&self, _: &mut View, _: Each<'_>) -> OpResult<()> {
+        Ok(())
+    }
+
+    fn walk(&self) -> NextScored<'_> {
+        Box::new(|_, elements| {
+            elements.clear();
+            Ok(false)
         })
     }
-
-    fn len(&self) -> u64 {
-        match self {
-            Source::Nothing => 0,
-            Source::Zset(zset) => zset.len(),
-            Source::Set(set) => set.len(),
-        }
-    }
-
-    fn score(&self, view: &mut View, member: &[u8]) -> OpResult<Option<f64>> {
-        match self {
-            Source::Nothing => Ok(None),
-            Source::Zset(zset) => zset.score(view, member),
-            Source::Set(set) => Ok(set.contains(view, member)?.then_some(1.0)),
-        }
-    }
-
-    fn for_each(&self, view: &mut View, each: Each<'_>) -> OpResult<()> {
-        match self {
-            Source::Nothing => Ok(()),
-            Source::Zset(zset) => {
-                zset.walk(view, &Span::all(), Direction::Forward, 0, u64::MAX, each)
-            }
-            Source::Set(set) => {
-                let mut done = Ok(());
-                set.for_each(view, |member, _| {
-                    done = each(1.0, member);
-                    match done {
-                        Ok(()) => ControlFlow::Continue(()),
-                        Err(_) => ControlFlow::Break(()),
-                    }
-                })?;
-                done
-            }
-        }
-    }
-
-    /// A walk over all elements.
-    fn walk(&self) -> Walk {
-        match self {
-            Source::Set(_) => Walk::Set(hashed::Walk::one_of(1), Chunk::default()),
-            _ => Walk::Zset(Span::all()),
-        }
-    }
-
-    /// Fills `elements` with the next chunk of `walk`; returns false at the end.
-    fn fill(
-        &self,
-        view: &mut View,
-        walk: &mut Walk,
-        elements: &mut Vec<(f64, Member)>,
-    ) -> OpResult<bool> {
-        elements.clear();
-        match (self, walk) {
-            (Source::Zset(zset), Walk::Zset(left)) => {
-                let push = &mut |score, member: &[u8]| {
-                    elements.push((score, Member::from_slice(member)));
-                    Ok(())
-                };
-                zset.walk(view, left, Direction::Forward, 0, CHUNK, push)?;
-                if let Some((score, member)) = elements.last() {
-                    *left = Span::after(*score, member);
-                }
-            }
-            (Source::Set(set), Walk::Set(walk, chunk)) => {
-                set.fill(view, walk, chunk)?;
-                elements.extend(chunk.iter().map(|m| (1.0, Member::from_slice(m))));
-            }
-            _ => {}
-        }
-        Ok(!elements.is_empty())
-    }
-}
-
-/// The position of a walk in chunks.
-enum Walk {
-    /// The span that is left, in score order.
-    Zset(Span),
-    Set(hashed::Walk, Chunk),
 }
 
 /// How the scores of a member are combined.
@@ -180,7 +108,7 @@ fn open_sources(
         )));
     }
     let keys = options.values(usize::try_from(numkeys).unwrap_or(usize::MAX))?;
-    let open = |key: &&[u8]| Ok((Source::open(view, db, key)?, 1.0));
+    let open = |key: &&[u8]| Ok((open(view, db, key)?, 1.0));
     keys.iter().map(open).collect()
 }
 
@@ -262,7 +190,7 @@ impl Operands {
             return Ok(result);
         };
         let (mut walk, mut chunk) = (first.walk(), Vec::new());
-        while first.fill(view, &mut walk, &mut chunk)? {
+        while walk(view, &mut chunk)? {
             'members: for (score, member) in chunk.drain(..) {
                 let mut joined = number(score * weight);
                 for (other, weight) in others {
@@ -300,7 +228,7 @@ impl Operands {
         }
         let mut result = Vec::new();
         let (mut walk, mut chunk) = (first.walk(), Vec::new());
-        while first.fill(view, &mut walk, &mut chunk)? {
+        while walk(view, &mut chunk)? {
             'members: for (score, member) in chunk.drain(..) {
                 for (other, _) in others {
                     if other.score(view, &member)?.is_some() {
@@ -383,13 +311,13 @@ fn zintercard(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         if options.left() < 2 || !options.word("LIMIT") {
             return Err(Error::Syntax);
         }
-        limit = args::int_from(options.value()?, 0, "ERR LIMIT can't be negative")?;
+        limit = args::int_from(options.value()?, 0, Error::NEGATIVE_LIMIT)?;
     }
     sources.sort_by_key(|(source, _)| source.len());
     let mut found = 0;
     if let Some(((first, _), others)) = sources.split_first() {
         let (mut walk, mut chunk) = (first.walk(), Vec::new());
-        'walk: while first.fill(ctx.view, &mut walk, &mut chunk)? {
+        'walk: while walk(ctx.view, &mut chunk)? {
             'members: for (_, member) in chunk.drain(..) {
                 for (other, _) in others {
                     if other.score(ctx.view, &member)?.is_none() {

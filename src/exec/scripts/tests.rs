@@ -610,7 +610,7 @@ fn texts_that_take_long_are_compiled_on_a_worker() {
 /// Each thread's interpreter used to have 256 MB, whatever the budget was.
 #[test]
 fn all_interpreters_together_have_half_of_the_budget() {
-    let client = Client::with(|storage| storage.memory_budget = 256 << 20);
+    let client = Client::with(|storage| storage.machine.memory_budget_bytes = 256 << 20);
     let server = client.server();
     let config = server.config.load();
     let (threads, workers) = (config.io_thread_count(), config.worker_count());

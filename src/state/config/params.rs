@@ -7,12 +7,16 @@
 mod table;
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use crate::storage::StorageConfig;
+use crate::storage::engine::options::{Compression, MachineShare};
 
 use super::events::NotifyEvents;
 use super::kind::ParamKind;
 use super::types::{
-    AllowAccess, AppendFsync, BufferLimits, BusyScope, Compression, Directory, DumpName, FileName,
-    LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames, SanitizePayload,
+    AllowAccess, AppendFsync, BufferLimits, BusyScope, Directory, DumpName, FileName, LogLevel,
+    MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames, SanitizePayload,
     SavePoints, Secret, UserLines, WordFlags,
 };
 use super::value::Field;
@@ -24,6 +28,10 @@ pub use table::{Flag, Param};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
+
+/// The defaults of the storage, which unit tests of it run with too.
+static STORAGE: LazyLock<StorageConfig> =
+    LazyLock::new(|| StorageConfig::new(PathBuf::new(), MachineShare::default()));
 
 const INT: i64 = 2_147_483_647;
 const ANY: ParamKind = int(-INT - 1, INT);
@@ -91,7 +99,7 @@ params! {
     /// Log file; empty logs to standard output. If it is moved away, a new one is created, with the next line or at a SIGHUP.
     logfile: PathBuf = PathBuf::new() => "logfile" | "logpath", ParamKind::Text, Start;
     /// Number of databases.
-    databases: u32 = 16 => "databases", int(1, 65_535), Start;
+    databases: u16 = STORAGE.databases => "databases", int(1, 65_535), Start;
     /// Threads that serve clients; 0 is one fewer than there are processors, and at least 1.
     io_threads: u32 = 0 => "io-threads" | "io-thread-num", int(0, 128), Start;
     /// Background tasks have intervals of their own; INFO shows this value, limited to 1 to 500.
@@ -133,7 +141,7 @@ params! {
     /// Name of the database's directory inside `dir`.
     db_name: FileName = FileName("kedis-db".into()) => "db-name", ParamKind::Text, Start;
     /// Disk space that is allocated in advance for deletions and expiry on a full disk; at most a twentieth of the disk. Commands that add data are refused while it cannot be allocated. 0 is none.
-    disk_reserve_bytes: u64 = 128 * MIB => "disk-reserve", BYTES;
+    disk_reserve_bytes: u64 = STORAGE.disk_reserve_bytes => "disk-reserve", BYTES;
     /// When writes are synced to the disk: before the reply, once a second, or when the operating system decides.
     appendfsync: AppendFsync = AppendFsync::Everysec => "appendfsync", ParamKind::Choice(AppendFsync::NAMES);
     /// Name, inside `dir`, of the copy that SAVE and BGSAVE write.
@@ -143,11 +151,11 @@ params! {
     /// Data is always durable.
     appendonly: bool = false => "appendonly", ParamKind::Bool, Inert;
     /// Strings up to this many bytes are stored in one row, longer ones in fragments.
-    string_inline_max_bytes: u64 = 16 * KIB => "string-inline-max", bytes(64, MIB), Start;
+    string_inline_max_bytes: usize = STORAGE.string_inline_max_bytes => "string-inline-max", bytes(64, MIB), Start;
     /// Collections up to this many bytes are stored in their key's row; 0 is none.
-    packed_max_bytes: u64 = KIB => "packed-max-bytes", bytes(0, 64 * KIB), Start;
+    packed_max_bytes: usize = STORAGE.packed_max_bytes => "packed-max-bytes", bytes(0, 64 * KIB), Start;
     /// Collections up to this many elements are stored in their key's row; 0 is none.
-    packed_max_entries: u32 = 64 => "packed-max-entries", int(0, 1024), Start;
+    packed_max_entries: usize = STORAGE.packed_max_entries => "packed-max-entries", int(0, 1024), Start;
 
     // Memory and limits
     /// Memory budget of caches, memtables and buffers; 0 takes half of the machine or cgroup.
@@ -316,7 +324,7 @@ params! {
 
     // Binlog
     /// Keep the binlog that replicas follow; a server without it cannot be a master.
-    binlog_enabled: bool = true => "binlog-enabled", ParamKind::Bool, Start;
+    binlog_enabled: bool = STORAGE.binlog_enabled => "binlog-enabled", ParamKind::Bool, Start;
     /// Entries that the binlog keeps.
     binlog_capacity: u64 = 1_000_000 => "binlog-capacity", int(1, i64::MAX);
     /// Bytes that the binlog keeps; 0 is no limit.
@@ -332,39 +340,39 @@ params! {
 
     // RocksDB
     /// Size of the blocks of RocksDB's files, before compression.
-    rocksdb_block_size_bytes: u64 = 8 * KIB => "rocksdb.block-size", bytes(KIB, MIB), Start;
+    rocksdb_block_size_bytes: u64 = STORAGE.block_size_bytes => "rocksdb.block-size", bytes(KIB, MIB), Start;
     /// Size of a memtable; at most half of the memory for all memtables.
-    rocksdb_write_buffer_size_bytes: u64 = 96 * MIB => "rocksdb.write-buffer-size", bytes(64 * KIB, 4 * GIB), Start;
+    rocksdb_write_buffer_size_bytes: u64 = STORAGE.write_buffer_size_bytes => "rocksdb.write-buffer-size", bytes(64 * KIB, 4 * GIB), Start;
     /// Memtables of a column family before writes wait.
-    rocksdb_max_write_buffer_number: u32 = 4 => "rocksdb.max-write-buffer-number", int(2, 64), Start;
+    rocksdb_max_write_buffer_number: u32 = STORAGE.max_write_buffer_number => "rocksdb.max-write-buffer-number", int(2, 64), Start;
     /// Size of a file of level 1.
-    rocksdb_target_file_size_bytes: u64 = 64 * MIB => "rocksdb.target-file-size", bytes(MIB, 4 * GIB), Start;
+    rocksdb_target_file_size_bytes: u64 = STORAGE.target_file_size_bytes => "rocksdb.target-file-size", bytes(MIB, 4 * GIB), Start;
     /// Length from which values of rows are stored in blob files; 0 is never.
-    rocksdb_min_blob_size_bytes: u64 = 0 => "rocksdb.min-blob-size", BYTES, Start;
+    rocksdb_min_blob_size_bytes: u64 = STORAGE.min_blob_size_bytes => "rocksdb.min-blob-size", BYTES, Start;
     /// Size of the write-ahead log beyond which the oldest memtables are flushed; 0 leaves it to RocksDB.
-    rocksdb_max_total_wal_size_bytes: u64 = 256 * MIB => "rocksdb.max-total-wal-size", BYTES, Start;
+    rocksdb_max_total_wal_size_bytes: u64 = STORAGE.max_total_wal_size_bytes => "rocksdb.max-total-wal-size", BYTES, Start;
     /// Threads for flushes and compactions; 0 takes one per processor, at least two.
     rocksdb_max_background_jobs: u32 = 0 => "rocksdb.max-background-jobs", int(0, 128), Start;
     /// Nice value of the threads for flushes and compactions.
-    rocksdb_background_nice: u32 = 10 => "rocksdb.background-nice", int(0, 19), Start;
+    rocksdb_background_nice: u32 = STORAGE.background_nice => "rocksdb.background-nice", int(0, 19), Start;
     /// Compression of the upper levels.
-    rocksdb_compression: Compression = Compression::Lz4 => "rocksdb.compression", COMPRESSION, Start;
+    rocksdb_compression: Compression = STORAGE.compression => "rocksdb.compression", COMPRESSION, Start;
     /// Compression of the last level.
-    rocksdb_bottommost_compression: Compression = Compression::Zstd => "rocksdb.bottommost-compression", COMPRESSION, Start;
+    rocksdb_bottommost_compression: Compression = STORAGE.bottommost_compression => "rocksdb.bottommost-compression", COMPRESSION, Start;
     /// Bytes per second that flushes and compactions may write; 0 is no limit.
-    rocksdb_rate_limit_bytes_per_s: u64 = 0 => "rocksdb.rate-limit", BYTES, Start;
+    rocksdb_rate_limit_bytes_per_s: u64 = STORAGE.rate_limit_bytes_per_s => "rocksdb.rate-limit", BYTES, Start;
     /// Table files kept open, as far as the limit of open files permits; -1 is as many as it permits.
     rocksdb_max_open_files: i32 = 4096 => "rocksdb.max-open-files", int(-1, INT), Start;
     /// Percent of the memory budget for the row cache: copies of recently used keys, fields and members.
-    hot_rows_percent: u32 = 10 => "hot-rows-share", int(0, 90), Start;
+    row_cache_percent: u32 = STORAGE.row_cache_percent => "hot-rows-share", int(0, 90), Start;
     /// Percent of the rest of the memory budget for the block cache, which memtables share.
-    rocksdb_block_cache_percent: u32 = 70 => "rocksdb.block-cache-share", int(1, 95), Start;
+    rocksdb_block_cache_percent: u32 = STORAGE.block_cache_percent => "rocksdb.block-cache-share", int(1, 95), Start;
     /// Bits per key of the Bloom filters; 0 is no filters.
-    rocksdb_bloom_bits: u32 = 10 => "rocksdb.bloom-bits", int(0, 32), Start;
+    rocksdb_bloom_bits: u32 = STORAGE.bloom_bits => "rocksdb.bloom-bits", int(0, 32), Start;
     /// Bytes after which the system is asked to write back what RocksDB has written; 0 is never.
-    rocksdb_bytes_per_sync: u64 = MIB => "rocksdb.bytes-per-sync", BYTES, Start;
+    rocksdb_bytes_per_sync: u64 = STORAGE.bytes_per_sync => "rocksdb.bytes-per-sync", BYTES, Start;
     /// Collect RocksDB's statistics, for INFO.
-    rocksdb_statistics: bool = false => "rocksdb.statistics", ParamKind::Bool, Start;
+    rocksdb_statistics: bool = STORAGE.statistics => "rocksdb.statistics", ParamKind::Bool, Start;
 
     // Redis' parameters that have no meaning here
     /// RESTORE always checks payloads in full.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::base::num::parse_f64;
+use crate::storage::engine::options::Compression;
 
 use super::kind::ParamKind;
 use super::lex::quote;
@@ -17,6 +18,13 @@ macro_rules! choices {
             $($(#[$vmeta])* $variant,)*
         }
 
+        words! { $name { $($variant = $word),* } }
+    };
+}
+
+/// The words of an enum that a module below has.
+macro_rules! words {
+    ($name:ident { $($variant:ident = $word:literal),* $(,)? }) => {
         impl $name {
             /// The words of the variants, in the same order.
             pub const NAMES: &'static [&'static str] = &[$($word),*];
@@ -117,14 +125,10 @@ choices! {
     }
 }
 
-choices! {
-    /// Compression of RocksDB's files.
+words! {
     Compression {
-        /// Nothing.
         None = "none",
-        /// LZ4: fast.
         Lz4 = "lz4",
-        /// Zstandard: small.
         Zstd = "zstd",
     }
 }

@@ -213,7 +213,7 @@ macro_rules! integer_fields {
         }
     )* };
 }
-integer_fields!(u16, u32, u64, i32, i64);
+integer_fields!(u16, u32, u64, usize, i32, i64);
 
 impl Field for bool {
     fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {

@@ -471,7 +471,7 @@ mod tests {
     #[test]
     fn every_byte_of_the_log_is_in_one_row() {
         let dir = tempfile::tempdir().expect("a directory");
-        let config = StorageConfig::new(dir.path().join("db"));
+        let config = StorageConfig::for_tests(dir.path().join("db"));
         let engine = Engine::open(config).expect("opens");
         let mut txn = Txn::new(engine.clone());
         let mut starts = vec![engine.binlog.range().next_position];
@@ -503,7 +503,7 @@ mod tests {
     #[test]
     fn what_is_trimmed_does_not_come_back() {
         let dir = tempfile::tempdir().expect("a directory");
-        let config = StorageConfig::new(dir.path().join("db"));
+        let config = StorageConfig::for_tests(dir.path().join("db"));
         let open = || Engine::open(config.clone()).expect("opens");
         let mut before = None;
         for entries in [3, 1] {
@@ -553,7 +553,7 @@ mod tests {
     fn write_and_trim(row_bytes: u64) {
         const KEPT: u64 = 64 << 20;
         let dir = tempfile::tempdir().expect("a directory");
-        let engine = Engine::open(StorageConfig::new(dir.path().join("db"))).expect("opens");
+        let engine = Engine::open(StorageConfig::for_tests(dir.path().join("db"))).expect("opens");
         let size = || {
             let name = "rocksdb.total-sst-files-size";
             let size = engine.db.property_int_value_cf(&engine.binlog_cf, name);
@@ -591,7 +591,7 @@ mod tests {
     #[test]
     fn a_bound_of_zero_bytes_is_none() {
         let dir = tempfile::tempdir().expect("a directory");
-        let engine = Engine::open(StorageConfig::new(dir.path().join("db"))).expect("opens");
+        let engine = Engine::open(StorageConfig::for_tests(dir.path().join("db"))).expect("opens");
         for n in 0..10_u64 {
             let mut txn = Txn::new(engine.clone());
             txn.begin(UnixMs(1_000 + n)).unwrap();

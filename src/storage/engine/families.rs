@@ -100,7 +100,7 @@ impl Engine {
     /// A new column family for a DB. The caller holds the map of keyspaces.
     pub(in crate::storage) fn create_family(&self) -> Result<(KeyspaceId, ColumnFamily)> {
         let mut new = self.families.new.lock();
-        if new.made.len() + new.spoiled.len() >= self.config.max_new_families as usize {
+        if new.made.len() + new.spoiled.len() >= self.config.machine.max_new_families as usize {
             return Err(StorageError::TooManyFamilies);
         }
         let is_free = |id: &u32| {

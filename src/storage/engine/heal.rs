@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn a_commit_that_fails_is_forgotten() {
         let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
+        let engine = Engine::open(StorageConfig::for_tests(dir.path().to_owned())).unwrap();
         let mut txn = Txn::new(engine.clone());
         set(&mut txn, b"first").unwrap();
         let (commits, range) = (engine.commits(), engine.binlog.range());
@@ -233,7 +233,7 @@ mod tests {
         assert!(!engine.heal().unwrap(), "there is nothing to heal");
         set(&mut txn, b"second").unwrap();
         drop((txn, engine));
-        let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
+        let engine = Engine::open(StorageConfig::for_tests(dir.path().to_owned())).unwrap();
         let report = engine.check().unwrap();
         assert_eq!(report.faults, Vec::<String>::new());
         assert_eq!((report.keys, report.binlog_rows), (2, 2));

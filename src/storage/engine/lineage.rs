@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_new_history_outlives_a_restart() {
         let dir = tempfile::tempdir().expect("a directory");
-        let open = || Engine::open(StorageConfig::new(dir.path().join("db"))).expect("opens");
+        let open = || Engine::open(StorageConfig::for_tests(dir.path().join("db"))).expect("opens");
         let first = open().history();
         assert_eq!(open().history(), first);
         let engine = open();
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn the_first_write_begins_a_history_and_the_second_does_not() {
         let dir = tempfile::tempdir().expect("a directory");
-        let open = || Engine::open(StorageConfig::new(dir.path().join("db"))).expect("opens");
+        let open = || Engine::open(StorageConfig::for_tests(dir.path().join("db"))).expect("opens");
         let engine = open();
         write(&engine);
         let first = engine.history();

@@ -53,7 +53,7 @@ fn open_db(
         let cf_options = match name.as_str() {
             DEFAULT => options.system_rows(),
             BINLOG => options.binlog(),
-            _ => options.keyspace(config.memory_budget)?,
+            _ => options.keyspace(config.machine.memory_budget_bytes)?,
         };
         descriptors.push(ColumnFamilyDescriptor::new(name, cf_options));
     }

@@ -19,106 +19,131 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The binary logarithm of the number of shards of the table cache: eight.
 const TABLE_CACHE_SHARD_BITS: i32 = 3;
 
-/// The part of the configuration that the storage needs. Sizes in bytes.
-#[derive(Debug, Clone)]
-pub struct StorageConfig {
-    /// The directory of the database.
-    pub dir: PathBuf,
-    /// How many DBs there are.
-    pub databases: u16,
-    /// Memory for block cache and memtables together.
-    pub memory_budget: u64,
-    /// Share of the memory budget for the row cache, in percent.
-    pub hot_rows_percent: u32,
-    /// Share of the rest that memtables may not take, in percent.
-    pub block_cache_percent: u32,
-    /// Bound of the WAL, which a start has to replay.
-    pub max_total_wal_size: u64,
-    /// Files are synced in steps of this size while they are written.
-    pub bytes_per_sync: u64,
-    /// Whether RocksDB keeps statistics.
-    pub statistics: bool,
-    /// Size of one memtable, if the budget allows. Rows that are overwritten before it is full are
-    /// written to a file once. The larger memtables are, the less compactions have to do: see
-    /// [`memtable`].
-    pub write_buffer_size: u64,
-    /// Memtables per column family.
-    pub max_write_buffer_number: u32,
-    /// Size of a table file of the first level.
-    pub target_file_size: u64,
-    /// Values of at least this many bytes are written to blob files, which compactions do not
-    /// rewrite each time; 0 for none.
-    pub min_blob_size: u64,
-    /// Size of an uncompressed block.
-    pub block_size: u64,
-    /// Bits per key of the Bloom filters.
-    pub bloom_bits: f64,
+/// What the database may take of the machine. The server works it out at the start, from
+/// the configuration and from what it finds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MachineShare {
+    /// Memory for block cache and memtables together, in bytes.
+    pub memory_budget_bytes: u64,
     /// Threads for flushes and compactions.
     pub max_background_jobs: u32,
-    /// Their niceness, 0 to 19. While all processors are busy, the default gives them a share that
-    /// keeps up with writes and does not delay replies; with 19 they fall so far behind that writes
-    /// stall.
-    pub background_nice: u32,
-    /// Bytes per second that flushes and compactions may write; 0 for no limit.
-    pub rate_limit: u64,
     /// Table files that are kept open; −1 for all.
     pub max_open_files: i32,
     /// DBs that may be created until the next start, each of which keeps one file descriptor. A
     /// full sync's DBs count in addition to those that they replace.
     pub max_new_families: u32,
+}
+
+/// What the storage needs to know of the configuration. Fields have the names that the
+/// parameters have in `state::config::Config`, there with `rocksdb_` before those that
+/// only RocksDB reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StorageConfig {
+    /// The directory of the database.
+    pub dir: PathBuf,
+    /// What the database may take of the machine.
+    pub machine: MachineShare,
+    /// How many DBs there are.
+    pub databases: u16,
+    /// Share of the memory budget for the row cache, in percent.
+    pub row_cache_percent: u32,
+    /// Share of the rest that memtables may not take, in percent.
+    pub block_cache_percent: u32,
+    /// The WAL is bounded so that a start replays at most this much, in bytes.
+    pub max_total_wal_size_bytes: u64,
+    /// Files are synced in steps of this size, in bytes, while they are written.
+    pub bytes_per_sync: u64,
+    /// Whether RocksDB counts what it does.
+    pub statistics: bool,
+    /// Size of one memtable in bytes, if so much is to be had. What is written again
+    /// before it is full goes to a file once, and compactions have the less to do the
+    /// larger these are: see [`memtable`].
+    pub write_buffer_size_bytes: u64,
+    /// Memtables per column family.
+    pub max_write_buffer_number: u32,
+    /// Size of a table file of the first level, in bytes.
+    pub target_file_size_bytes: u64,
+    /// Rows whose value has at least this many bytes leave it in a file of its own kind,
+    /// which compactions do not write anew each time; 0 for none.
+    pub min_blob_size_bytes: u64,
+    /// Size of an uncompressed block, in bytes.
+    pub block_size_bytes: u64,
+    /// Bits per key of the Bloom filters.
+    pub bloom_bits: u32,
+    /// Niceness of the threads of flushes and compactions, 0 to 19. Where all processors
+    /// are busy, they get a share that keeps up with writes but does not hold up replies;
+    /// with 19 they fall so far behind that writes stall.
+    pub background_nice: u32,
+    /// Bytes per second that flushes and compactions write; 0 for no limit.
+    pub rate_limit_bytes_per_s: u64,
     /// Compression of the upper levels.
     pub compression: Compression,
     /// Compression of the last level.
     pub bottommost_compression: Compression,
     /// Whether commits write binlog rows.
     pub binlog_enabled: bool,
-    /// Strings up to this size stand in their meta row.
-    pub string_inline_max: usize,
+    /// Strings up to this many bytes stand in their meta row.
+    pub string_inline_max_bytes: usize,
     /// Collections up to this many body bytes stay packed in their meta row.
     pub packed_max_bytes: usize,
     /// Collections up to this many elements stay packed in their meta row.
     pub packed_max_entries: usize,
     /// New collections of at least this many bytes are written before the commit
-    /// that makes them reachable.
+    /// that makes them reachable. Not a parameter.
     pub ahead_bytes: usize,
-    /// Open the database even if a part of the acknowledged log is lost thereby.
+    /// Open the database even if a part of the acknowledged log is lost thereby. An
+    /// option of the command line.
     pub accept_data_loss: bool,
-    /// Disk space for deletions when the disk is full; 0 for none.
-    pub disk_reserve: u64,
+    /// Disk space in bytes that deletions live on when there is no other; 0 for none.
+    pub disk_reserve_bytes: u64,
 }
 
 impl StorageConfig {
-    /// The defaults, for a database at `dir`.
-    pub fn new(dir: PathBuf) -> Self {
+    /// The defaults, for a database at `dir` that may take this of the machine. The table
+    /// of parameters takes its defaults from here.
+    pub fn new(dir: PathBuf, machine: MachineShare) -> Self {
         StorageConfig {
             dir,
+            machine,
             databases: 16,
-            memory_budget: 512 << 20,
-            hot_rows_percent: 10,
+            row_cache_percent: 10,
             block_cache_percent: 70,
-            max_total_wal_size: 256 << 20,
+            max_total_wal_size_bytes: 256 << 20,
             bytes_per_sync: 1 << 20,
             statistics: false,
-            write_buffer_size: 96 << 20,
+            write_buffer_size_bytes: 96 << 20,
             max_write_buffer_number: 4,
-            target_file_size: 64 << 20,
-            min_blob_size: 0,
-            block_size: 8 << 10,
-            bloom_bits: 10.0,
-            max_background_jobs: 2,
+            target_file_size_bytes: 64 << 20,
+            min_blob_size_bytes: 0,
+            block_size_bytes: 8 << 10,
+            bloom_bits: 10,
             background_nice: 10,
-            rate_limit: 0,
-            max_open_files: -1,
-            max_new_families: u32::MAX,
+            rate_limit_bytes_per_s: 0,
             compression: Compression::Lz4,
             bottommost_compression: Compression::Zstd,
             binlog_enabled: true,
-            string_inline_max: 16 << 10,
+            string_inline_max_bytes: 16 << 10,
             packed_max_bytes: 1 << 10,
             packed_max_entries: 64,
             ahead_bytes: 1 << 20,
             accept_data_loss: false,
-            disk_reserve: 0,
+            disk_reserve_bytes: 128 << 20,
+        }
+    }
+
+    /// What unit tests open a database at `dir` with: the defaults, with little memory
+    /// and without a reserve on the disk. A test that needs more than that changes it.
+    #[cfg(test)]
+    pub fn for_tests(dir: PathBuf) -> Self {
+        let machine = MachineShare {
+            memory_budget_bytes: 64 << 20,
+            max_background_jobs: 2,
+            max_open_files: -1,
+            max_new_families: u32::MAX,
+        };
+        StorageConfig {
+            disk_reserve_bytes: 0,
+            ..StorageConfig::new(dir, machine)
         }
     }
 }
@@ -126,7 +151,7 @@ impl StorageConfig {
 impl StorageConfig {
     /// How much of a memory budget is for the row cache, in bytes.
     pub(super) fn row_cache_bytes(&self, budget: u64) -> u64 {
-        budget / 100 * u64::from(self.hot_rows_percent.min(90))
+        budget / 100 * u64::from(self.row_cache_percent.min(90))
     }
 
     /// How much of a memory budget is for rank indexes, in bytes: two thousand rows of a large
@@ -147,7 +172,8 @@ impl StorageConfig {
 
     /// Size of one memtable, in bytes: two fit, one of which is being written out.
     pub(in crate::storage) fn memtable_size(&self, budget: u64) -> u64 {
-        self.write_buffer_size.min(self.memtable_bytes(budget) / 2)
+        self.write_buffer_size_bytes
+            .min(self.memtable_bytes(budget) / 2)
     }
 }
 
@@ -205,7 +231,7 @@ impl RocksOptions {
         config: &StorageConfig,
         disk: &Arc<Disk>,
     ) -> Result<Self, rocksdb::Error> {
-        let budget = config.memory_budget;
+        let budget = config.machine.memory_budget_bytes;
         let cache = Cache::new_hyper_clock_cache(config.cache_bytes(budget) as usize, 0);
         // The manager triggers flushes, but does not stall writers.
         let manager = WriteBufferManager::new_write_buffer_manager_with_cache(
@@ -219,9 +245,9 @@ impl RocksOptions {
         db.set_write_buffer_manager(&manager);
         db.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
         let of_disk = (disk.figures().total / WAL_PART).max(SMALLEST_WAL);
-        db.set_max_total_wal_size(config.max_total_wal_size.min(of_disk));
-        db.set_max_background_jobs(config.max_background_jobs.max(2) as i32);
-        db.set_max_open_files(config.max_open_files);
+        db.set_max_total_wal_size(config.max_total_wal_size_bytes.min(of_disk));
+        db.set_max_background_jobs(config.machine.max_background_jobs.max(2) as i32);
+        db.set_max_open_files(config.machine.max_open_files);
         // Each shard of the table cache may exceed its part by one file, and RocksDB reserves ten
         // files of the limit for others: with eight shards the excess stays below that.
         db.set_table_cache_num_shard_bits(TABLE_CACHE_SHARD_BITS);
@@ -237,8 +263,8 @@ impl RocksOptions {
         db.set_enable_pipelined_write(false);
         // The memtable of DBs takes rows from one thread at a time.
         db.set_allow_concurrent_memtable_write(false);
-        if config.rate_limit > 0 {
-            db.set_ratelimiter(config.rate_limit as i64, 100_000, 10);
+        if config.rate_limit_bytes_per_s > 0 {
+            db.set_ratelimiter(config.rate_limit_bytes_per_s as i64, 100_000, 10);
         }
         // Everything that counts is in the WAL, or was flushed by the code that bypassed it.
         // RocksDB does not resume by itself after errors: `Engine::heal` does.
@@ -285,9 +311,9 @@ impl RocksOptions {
     /// SETs of 100 KB into 1 GB 0.7. The price grows with the data: a compaction of all keys copies
     /// half of the values. So blob files are off by default.
     fn add_blobs(&self, options: &mut Options) {
-        options.set_enable_blob_files(self.config.min_blob_size > 0);
-        options.set_min_blob_size(self.config.min_blob_size);
-        options.set_blob_file_size(self.config.target_file_size);
+        options.set_enable_blob_files(self.config.min_blob_size_bytes > 0);
+        options.set_min_blob_size(self.config.min_blob_size_bytes);
+        options.set_blob_file_size(self.config.target_file_size_bytes);
         options.set_blob_compression_type(self.config.compression.into());
         options.set_blob_cache(&self.cache);
         // Also if blob files are off now: older ones may exist.
@@ -317,7 +343,7 @@ impl RocksOptions {
 
     /// Sets the size of a memtable, which is flushed when it is full, also during WAL replay.
     fn set_memtable(&self, options: &mut Options, bytes: usize) {
-        let most = 2 * self.config.max_total_wal_size as usize;
+        let most = 2 * self.config.max_total_wal_size_bytes as usize;
         options.set_write_buffer_size(match self.little_room.load(Ordering::Relaxed) {
             true => bytes.max(most),
             false => bytes,
@@ -336,8 +362,8 @@ impl RocksOptions {
         let config = &self.config;
         let mut table = BlockBasedOptions::default();
         table.set_block_cache(&self.cache);
-        table.set_block_size(config.block_size as usize);
-        table.set_bloom_filter(config.bloom_bits, false);
+        table.set_block_size(config.block_size_bytes as usize);
+        table.set_bloom_filter(f64::from(config.bloom_bits), false);
         table.set_whole_key_filtering(true);
         table.set_cache_index_and_filter_blocks(true);
         table.set_cache_index_and_filter_blocks_with_high_priority(true);
@@ -352,8 +378,8 @@ impl RocksOptions {
         options.set_max_write_buffer_number(config.max_write_buffer_number as i32);
         // About the size of the next level: merging less into it costs more write amplification.
         options.set_level_zero_file_num_compaction_trigger(8);
-        options.set_target_file_size_base(config.target_file_size);
-        options.set_max_bytes_for_level_base(config.target_file_size * 4);
+        options.set_target_file_size_base(config.target_file_size_bytes);
+        options.set_max_bytes_for_level_base(config.target_file_size_bytes * 4);
         options.set_level_compaction_dynamic_level_bytes(true);
         options.set_compression_type(config.compression.into());
         options.set_bottommost_compression_type(config.bottommost_compression.into());

@@ -83,7 +83,7 @@ mod tests {
     const DB: DbIndex = DbIndex(0);
 
     fn open(dir: &Path) -> Arc<Engine> {
-        Engine::open(StorageConfig::new(dir.join("db"))).expect("opens")
+        Engine::open(StorageConfig::for_tests(dir.join("db"))).expect("opens")
     }
 
     fn at(next: u64, db: u16) -> Upstream {

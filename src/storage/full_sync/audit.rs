@@ -15,9 +15,8 @@
 
 use crate::base::hash::KeyedHash;
 use crate::encoding::meta::decode_reclaim;
-use crate::encoding::meta::{Counted, ListSpan};
-use crate::encoding::stream::{ConsumerRow, GroupRow, PendingRow, StreamBody, decode_number};
-use crate::encoding::{Corrupt, MetaView, ValueType, keys, tag};
+use crate::encoding::stream::{ConsumerRow, GroupRow, PendingRow, decode_number};
+use crate::encoding::{Corrupt, MetaView, keys, tag};
 use crate::storage::engine::{Db, Engine, Keyspace, random_bytes};
 use crate::storage::full_sync::snapshot::DataSet;
 use crate::storage::{DbIndex, Result, StorageError};
@@ -153,23 +152,9 @@ impl Audit {
             return Err(Corrupt("collection id").into());
         }
         let id = id.0.to_be_bytes();
-        match found.meta.kind {
-            ValueType::String => {}
-            ValueType::List => {
-                let span = ListSpan::decode(found.body)?;
-                self.stated_count(tag::LIST_ITEM, &[&id], span.len(), span.head);
-            }
-            ValueType::Stream => {
-                let body = StreamBody::decode(found.body)?;
-                self.stated_count(tag::STREAM_ENTRY, &[&id], body.length, 0);
-                self.stated_count(tag::STREAM_GROUP, &[&id], body.groups, 0);
-            }
-            kind @ (ValueType::Hash | ValueType::Set | ValueType::Zset) => {
-                let count = Counted::decode(found.body)?.count;
-                for &tag in kind.element_tags() {
-                    self.stated_count(tag, &[&id], count, 0);
-                }
-            }
+        for stated in found.meta.kind.statements(found.body)? {
+            let head = stated.positions.map_or(0, |positions| positions.start);
+            self.stated_count(stated.tag, &[&id], stated.rows, head);
         }
         Ok(())
     }

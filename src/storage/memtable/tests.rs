@@ -122,7 +122,7 @@ fn reads_as_rocksdb_does_with_its_own() {
 #[test]
 fn dbs_have_it() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
+    let engine = Engine::open(StorageConfig::for_tests(dir.path().to_owned())).unwrap();
     let txn = &mut Txn::new(engine.clone());
     txn.begin(UnixMs(1)).unwrap();
     let meta = Meta::new(ValueType::String);

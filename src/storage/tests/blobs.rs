@@ -30,8 +30,8 @@ fn bytes(client: &Client, property: &str) -> u64 {
 #[test]
 fn long_values_go_to_blob_files_and_their_space_is_freed() {
     let mut client = Client::with(|config| {
-        config.min_blob_size = 4 << 10;
-        config.target_file_size = 1 << 20;
+        config.min_blob_size_bytes = 4 << 10;
+        config.target_file_size_bytes = 1 << 20;
         config.binlog_enabled = false;
     });
     // The last fragment of a value is a short one.

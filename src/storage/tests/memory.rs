@@ -13,8 +13,8 @@ const VALUE: [u8; 4096] = [7; 4096];
 /// An engine with little memory.
 fn small() -> (tempfile::TempDir, StorageConfig, Arc<Engine>) {
     let dir = tempfile::tempdir().unwrap();
-    let mut config = StorageConfig::new(dir.path().to_owned());
-    config.memory_budget = 32 << 20;
+    let mut config = StorageConfig::for_tests(dir.path().to_owned());
+    config.machine.memory_budget_bytes = 32 << 20;
     let engine = Engine::open(config.clone()).unwrap();
     (dir, config, engine)
 }
@@ -24,7 +24,7 @@ fn memtables_of_many_dbs_are_written_out() {
     let (_dir, config, engine) = small();
     let (_, share) = engine.memtable_usage();
     assert!(
-        config.write_buffer_size > share as u64,
+        config.write_buffer_size_bytes > share as u64,
         "one would be too much"
     );
     let mut txn = Txn::new(engine.clone());
@@ -83,17 +83,19 @@ fn memtables_are_no_larger_than_the_budget_allows() {
         sizes
     };
     let expected = |budget| vec![config.memtable_size(budget); usize::from(DBS)];
-    assert_eq!(sizes(), expected(config.memory_budget));
+    assert_eq!(sizes(), expected(config.machine.memory_budget_bytes));
     engine.set_memory_budget(64 << 20).unwrap();
     assert_eq!(sizes(), expected(64 << 20));
-    assert!(config.memtable_size(64 << 20) > config.memtable_size(config.memory_budget));
+    assert!(
+        config.memtable_size(64 << 20) > config.memtable_size(config.machine.memory_budget_bytes)
+    );
 }
 
 #[test]
 fn memtables_of_very_many_dbs_are_small_without_rows() {
     let dir = tempfile::tempdir().unwrap();
-    let mut config = StorageConfig::new(dir.path().to_owned());
-    config.memory_budget = 1 << 30;
+    let mut config = StorageConfig::for_tests(dir.path().to_owned());
+    config.machine.memory_budget_bytes = 1 << 30;
     config.databases = 400;
     let engine = Engine::open(config).unwrap();
     let used = with_a_row_in_each(&engine, 0..DBS);

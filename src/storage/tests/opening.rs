@@ -13,7 +13,7 @@ use std::sync::Arc;
 const DBS: u16 = 20;
 
 fn open(dir: &Path) -> Result<Arc<Engine>, StorageError> {
-    let mut config = StorageConfig::new(dir.to_owned());
+    let mut config = StorageConfig::for_tests(dir.to_owned());
     config.databases = DBS;
     Engine::open(config)
 }
@@ -181,7 +181,7 @@ fn fewer_dbs_than_before() {
     let engine = open(dir.path()).unwrap();
     fill(&engine);
     drop(engine);
-    let mut config = StorageConfig::new(dir.path().to_owned());
+    let mut config = StorageConfig::for_tests(dir.path().to_owned());
     config.databases = DBS - 1;
     match Engine::open(config.clone()) {
         Err(StorageError::TooFewDbs {

@@ -21,11 +21,11 @@ pub struct Runner {
 }
 
 pub fn config(dir: &Path) -> StorageConfig {
-    let mut config = StorageConfig::new(dir.join("db"));
+    let mut config = StorageConfig::for_tests(dir.join("db"));
     config.databases = DBS;
-    config.memory_budget = 16 << 20;
+    config.machine.memory_budget_bytes = 16 << 20;
     // Small, so that rows are flushed to table files.
-    config.write_buffer_size = 64 << 10;
+    config.write_buffer_size_bytes = 64 << 10;
     // So small that collections are written ahead.
     config.ahead_bytes = 64;
     config

@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn large_new_collections_go_ahead_and_leave_nothing_behind() {
         let dir = tempfile::tempdir().unwrap();
-        let mut config = StorageConfig::new(dir.path().to_owned());
+        let mut config = StorageConfig::for_tests(dir.path().to_owned());
         config.ahead_bytes = 64 << 10;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(engine.clone());
@@ -290,7 +290,7 @@ mod tests {
             Then::Clear,
         ] {
             let dir = tempfile::tempdir().unwrap();
-            let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
+            let engine = Engine::open(StorageConfig::for_tests(dir.path().to_owned())).unwrap();
             let mut txn = Txn::new(engine.clone());
             match then {
                 Then::Clear => txn.begin_exclusive(UnixMs(1)).unwrap(),
@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn early_rows_of_a_commit_without_room_go() {
         let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
+        let engine = Engine::open(StorageConfig::for_tests(dir.path().to_owned())).unwrap();
         let mut txn = Txn::new(engine.clone());
         txn.begin(UnixMs(1)).unwrap();
         new_early_set(&mut txn, b"set", 10_000);
@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn early_rows_of_a_staged_data_set_stay() {
         let dir = tempfile::tempdir().unwrap();
-        let open = || Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
+        let open = || Engine::open(StorageConfig::for_tests(dir.path().to_owned())).unwrap();
         let engine = open();
         let mut staged = Txn::staged(Staging::new(engine.clone()));
         staged.begin(UnixMs(1)).unwrap();
@@ -422,7 +422,7 @@ mod tests {
     #[test]
     fn early_rows_of_a_staged_data_set_that_is_given_up_go_with_it() {
         let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
+        let engine = Engine::open(StorageConfig::for_tests(dir.path().to_owned())).unwrap();
         let mut staged = Txn::staged(Staging::new(engine.clone()));
         staged.begin(UnixMs(1)).unwrap();
         new_early_set(&mut staged, b"set", 10_000);
@@ -433,7 +433,7 @@ mod tests {
     #[test]
     fn a_reclaim_pass_leaves_out_what_is_being_written() {
         let dir = tempfile::tempdir().unwrap();
-        let mut config = StorageConfig::new(dir.path().to_owned());
+        let mut config = StorageConfig::for_tests(dir.path().to_owned());
         config.ahead_bytes = 1024;
         let engine = Engine::open(config).unwrap();
         let (mut writer, mut reclaimer) = (Txn::new(engine.clone()), Txn::new(engine.clone()));

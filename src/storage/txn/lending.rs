@@ -254,7 +254,7 @@ mod tests {
     fn memory_is_borrowed_before_a_turn_writes() {
         const ALL: usize = 8 << 20;
         let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
+        let engine = Engine::open(StorageConfig::for_tests(dir.path().to_owned())).unwrap();
         let lender = Arc::new(TestLender {
             left: AtomicUsize::new(ALL),
         });

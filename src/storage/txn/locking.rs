@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn a_turn_that_is_dropped_or_abandoned_leaves_no_lock_and_no_rows() {
         let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(StorageConfig::new(dir.path().join("db"))).unwrap();
+        let engine = Engine::open(StorageConfig::for_tests(dir.path().join("db"))).unwrap();
         let db = DbIndex(0);
         let logged = engine.binlog.range().next_entry;
         let begin = || {

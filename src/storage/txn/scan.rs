@@ -600,7 +600,7 @@ mod tests {
 
     fn empty_store() -> (tempfile::TempDir, Txn) {
         let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
+        let engine = Engine::open(StorageConfig::for_tests(dir.path().to_owned())).unwrap();
         (dir, Txn::new(engine))
     }
 

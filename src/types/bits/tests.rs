@@ -122,9 +122,8 @@ struct Bench {
 impl Bench {
     fn new(inline_max: usize) -> Bench {
         let dir = tempfile::tempdir().unwrap();
-        let mut config = StorageConfig::new(dir.path().to_owned());
-        config.string_inline_max = inline_max;
-        config.memory_budget = 16 << 20;
+        let mut config = StorageConfig::for_tests(dir.path().to_owned());
+        config.string_inline_max_bytes = inline_max;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(Arc::clone(&engine));
         txn.begin(UnixMs(1_000)).unwrap();

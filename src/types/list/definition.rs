@@ -5,14 +5,14 @@ use crate::base::num;
 use crate::encoding::meta::ListSpan;
 use crate::encoding::{CollectionId, keys, packed, tag};
 use crate::rdb::Element;
-use crate::storage::{DbIndex, KeyMeta, Txn, View};
+use crate::storage::{DbIndex, Direction, KeyMeta, Txn, View};
 use crate::types::definition::{
-    Added, Build, Definition, Each, Hash, Limits, Stored, count_packed, each_packed,
+    Added, Build, Definition, Each, Hash, Limits, Sortable, Stored, count_packed, each_packed,
     of_another_type, sha1,
 };
 use crate::types::source::Source;
 use crate::types::{OpResult, RestoreError};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 /// The definition of lists.
 pub struct ListType;
@@ -92,6 +92,45 @@ impl Definition for ListType {
         })
         .map(drop)?;
         Ok(sum)
+    }
+
+    fn sortable<'k>(
+        &self,
+        view: &mut View,
+        db: DbIndex,
+        key: &'k [u8],
+    ) -> OpResult<Option<Box<dyn Sortable + 'k>>> {
+        let list = List::load(view, db, key)?;
+        Ok(list.map(|list| Box::new(list) as Box<dyn Sortable>))
+    }
+}
+
+impl Sortable for List<'_> {
+    fn len(&self) -> u64 {
+        List::len(self)
+    }
+
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
+    fn elements(
+        &self,
+        view: &mut View,
+        range: Range<u64>,
+        direction: Direction,
+    ) -> OpResult<Vec<Vec<u8>>> {
+        let mut elements = Vec::new();
+        let from_head = match direction {
+            Direction::Forward => range,
+            // The range counts from the tail.
+            Direction::Backward => List::len(self) - range.end..List::len(self) - range.start,
+        };
+        self.read(view, from_head, |item| elements.push(item.to_vec()))?;
+        if direction == Direction::Backward {
+            elements.reverse();
+        }
+        Ok(elements)
     }
 }
 

@@ -21,9 +21,8 @@ struct Bench {
 impl Bench {
     fn new(max_entries: usize) -> Bench {
         let dir = tempfile::tempdir().unwrap();
-        let mut config = StorageConfig::new(dir.path().to_owned());
+        let mut config = StorageConfig::for_tests(dir.path().to_owned());
         config.packed_max_entries = max_entries;
-        config.memory_budget = 16 << 20;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(Arc::clone(&engine));
         txn.begin(UnixMs(1_000)).unwrap();

@@ -6,14 +6,15 @@ use crate::base::time::UnixMs;
 use crate::encoding::meta::Counted;
 use crate::encoding::{CollectionId, Corrupt, ValueType, keys, packed, tag};
 use crate::rdb::Element;
-use crate::storage::{DbIndex, KeyMeta, Txn, View};
+use crate::storage::{DbIndex, Direction, KeyMeta, Txn, View};
 use crate::types::definition::{
-    Added, Build, Definition, Each, Limits, Stored, all_elements, count_packed, each_packed,
-    is_within, of_another_type,
+    Added, Build, Definition, Each, EachScored, Limits, Member, NextScored, Scored, Sortable,
+    Stored, all_elements, count_packed, each_packed, is_within, of_another_type,
 };
+use crate::types::hashed::{Chunk, Walk};
 use crate::types::source::Source;
 use crate::types::{OpResult, RestoreError};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 /// The definition of hashes.
 pub struct HashType;
@@ -139,6 +140,78 @@ impl Definition for SetType {
             "listpack"
         } else {
             "hashtable"
+        })
+    }
+
+    fn sortable<'k>(
+        &self,
+        view: &mut View,
+        db: DbIndex,
+        key: &'k [u8],
+    ) -> OpResult<Option<Box<dyn Sortable + 'k>>> {
+        let set = Members::load(view, db, key, ValueType::Set)?;
+        Ok(set.map(|set| Box::new(set) as Box<dyn Sortable>))
+    }
+
+    fn scored(&self, db: DbIndex, found: KeyMeta) -> OpResult<Box<dyn Scored>> {
+        Ok(Box::new(Members::from_meta(db, found)?))
+    }
+}
+
+impl Sortable for Members {
+    fn len(&self) -> u64 {
+        Members::len(self)
+    }
+
+    fn is_ordered(&self) -> bool {
+        false
+    }
+
+    fn elements(&self, view: &mut View, range: Range<u64>, _: Direction) -> OpResult<Vec<Vec<u8>>> {
+        let (mut elements, mut at) = (Vec::new(), 0);
+        Members::for_each(self, view, |member, _| {
+            if at >= range.end {
+                return ControlFlow::Break(());
+            }
+            if at >= range.start {
+                elements.push(member.to_vec());
+            }
+            at += 1;
+            ControlFlow::Continue(())
+        })?;
+        Ok(elements)
+    }
+}
+
+/// All members have the score 1.
+impl Scored for Members {
+    fn len(&self) -> u64 {
+        Members::len(self)
+    }
+
+    fn score(&self, view: &mut View, member: &[u8]) -> OpResult<Option<f64>> {
+        Ok(self.contains(view, member)?.then_some(1.0))
+    }
+
+    fn for_each(&self, view: &mut View, each: EachScored<'_>) -> OpResult<()> {
+        let mut done = Ok(());
+        Members::for_each(self, view, |member, _| {
+            done = each(1.0, member);
+            match done {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        })?;
+        done
+    }
+
+    fn walk(&self) -> NextScored<'_> {
+        let (mut walk, mut chunk) = (Walk::one_of(1), Chunk::default());
+        Box::new(move |view, elements| {
+            self.fill(view, &mut walk, &mut chunk)?;
+            elements.clear();
+            elements.extend(chunk.iter().map(|m| (1.0, Member::from_slice(m))));
+            Ok(!elements.is_empty())
         })
     }
 }

@@ -22,9 +22,8 @@ struct Store {
 impl Store {
     fn new() -> Store {
         let dir = tempfile::tempdir().unwrap();
-        let mut config = StorageConfig::new(dir.path().to_owned());
-        config.memory_budget = 16 << 20;
-        config.write_buffer_size = 4 << 20;
+        let mut config = StorageConfig::for_tests(dir.path().to_owned());
+        config.write_buffer_size_bytes = 4 << 20;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(engine.clone());
         txn.begin(UnixMs(1)).unwrap();

@@ -16,8 +16,7 @@ struct Fixture {
 impl Fixture {
     fn new() -> Fixture {
         let dir = tempfile::tempdir().unwrap();
-        let mut config = StorageConfig::new(dir.path().join("db"));
-        config.memory_budget = 32 << 20;
+        let config = StorageConfig::for_tests(dir.path().join("db"));
         let mut txn = Txn::new(Engine::open(config).unwrap());
         txn.begin(UnixMs(1)).unwrap();
         txn.start_command();

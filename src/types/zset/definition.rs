@@ -1,17 +1,17 @@
 //! The definition of sorted sets; see [`crate::types::definition`].
 
-use super::{AddRule, Edit};
+use super::{AddRule, Edit, Member, Span, Zset};
 use crate::encoding::meta::Counted;
 use crate::encoding::{CollectionId, ValueType, keys, packed, tag};
 use crate::rdb::Element;
-use crate::storage::{DbIndex, KeyMeta, Txn, View};
+use crate::storage::{DbIndex, Direction, KeyMeta, Txn, View};
 use crate::types::definition::{
-    self, Build, Definition, Each, Limits, ROW_OVERHEAD, Stored, count_packed, each_packed,
-    is_within, of_another_type,
+    self, Build, Definition, Each, Limits, NextScored, ROW_OVERHEAD, Scored, Sortable, Stored,
+    count_packed, each_packed, is_within, of_another_type,
 };
 use crate::types::source::Source;
 use crate::types::{OpResult, RestoreError, zset};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 /// The definition of sorted sets.
 pub struct ZsetType;
@@ -74,6 +74,81 @@ impl Definition for ZsetType {
             return None;
         };
         Some((element.bytes() + member.len()) as u64 + 2 * ROW_OVERHEAD)
+    }
+
+    fn sortable<'k>(
+        &self,
+        view: &mut View,
+        db: DbIndex,
+        key: &'k [u8],
+    ) -> OpResult<Option<Box<dyn Sortable + 'k>>> {
+        let zset = Zset::open(view, db, key)?;
+        Ok(zset.map(|zset| Box::new(zset) as Box<dyn Sortable>))
+    }
+
+    fn scored(&self, db: DbIndex, found: KeyMeta) -> OpResult<Box<dyn Scored>> {
+        Ok(Box::new(Zset::from_key(db, found)?))
+    }
+}
+
+/// By score.
+impl Sortable for Zset {
+    fn len(&self) -> u64 {
+        Zset::len(self)
+    }
+
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
+    fn elements(
+        &self,
+        view: &mut View,
+        range: Range<u64>,
+        direction: Direction,
+    ) -> OpResult<Vec<Vec<u8>>> {
+        let mut elements = Vec::new();
+        let (skip, limit) = (range.start, range.end.saturating_sub(range.start));
+        let push = &mut |_, member: &[u8]| {
+            elements.push(member.to_vec());
+            Ok(())
+        };
+        Zset::walk(self, view, &Span::all(), direction, skip, limit, push)?;
+        Ok(elements)
+    }
+}
+
+/// Elements that are read at a time where the end may not be needed.
+const CHUNK: u64 = 1024;
+
+impl Scored for Zset {
+    fn len(&self) -> u64 {
+        Zset::len(self)
+    }
+
+    fn score(&self, view: &mut View, member: &[u8]) -> OpResult<Option<f64>> {
+        Zset::score(self, view, member)
+    }
+
+    fn for_each(&self, view: &mut View, each: zset::Each<'_>) -> OpResult<()> {
+        let direction = Direction::Forward;
+        Zset::walk(self, view, &Span::all(), direction, 0, u64::MAX, each)
+    }
+
+    fn walk(&self) -> NextScored<'_> {
+        let mut left = Span::all();
+        Box::new(move |view, elements| {
+            elements.clear();
+            let push = &mut |score, member: &[u8]| {
+                elements.push((score, Member::from_slice(member)));
+                Ok(())
+            };
+            Zset::walk(self, view, &left, Direction::Forward, 0, CHUNK, push)?;
+            if let Some((score, member)) = elements.last() {
+                left = Span::after(*score, member);
+            }
+            Ok(!elements.is_empty())
+        })
     }
 }
 

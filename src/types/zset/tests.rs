@@ -20,8 +20,7 @@ struct Fixture {
 impl Fixture {
     fn new(packed_max_entries: usize) -> Fixture {
         let dir = tempfile::tempdir().unwrap();
-        let mut config = StorageConfig::new(dir.path().join("db"));
-        config.memory_budget = 32 << 20;
+        let mut config = StorageConfig::for_tests(dir.path().join("db"));
         config.packed_max_entries = packed_max_entries;
         let mut txn = Txn::new(Engine::open(config).unwrap());
         txn.begin(UnixMs(1)).unwrap();

@@ -63,6 +63,7 @@ fn readers() -> String {
         .unwrap();
     code += &condensed(accessors).replace("self.", "config.");
     code += &condensed(include_str!("../memory.rs"));
+    code += &condensed(include_str!("../storage.rs")).replace("self.", "config.");
     code
 }
 

@@ -34,8 +34,7 @@ fn name(member: u32) -> Vec<u8> {
 impl Fixture {
     fn new(seed: u64) -> Fixture {
         let dir = tempfile::tempdir().unwrap();
-        let mut config = StorageConfig::new(dir.path().join("db"));
-        config.memory_budget = 32 << 20;
+        let mut config = StorageConfig::for_tests(dir.path().join("db"));
         config.packed_max_entries = 0;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(engine.clone());
