@@ -21,12 +21,12 @@ use crate::replication;
 use crate::state::Server;
 use crate::state::Shutdown;
 use crate::state::config::{
-    AppendFsync, Compression as ConfigCompression, Config, Given, memory_budget,
+    AppendFsync, Compression as ConfigCompression, Config, Given, Memtable, memory_budget,
 };
 use crate::state::descriptors::{self, Shares};
 use crate::state::mailbox::{Mailbox, Message};
 use crate::storage::engine::options::{Compression, StorageConfig};
-use crate::storage::{self, Engine, StorageError};
+use crate::storage::{self, Engine, MemtableRep, StorageError};
 use crate::sys::clock;
 use crate::sys::supervisor::Supervisor;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -587,6 +587,7 @@ fn storage_config(config: &Config, shares: &Shares) -> StorageConfig {
         max_total_wal_size: config.rocksdb_max_total_wal_size_bytes,
         bytes_per_sync: config.rocksdb_bytes_per_sync,
         statistics: config.rocksdb_statistics,
+        memtable: memtable(config.rocksdb_memtable),
         write_buffer_size: config.rocksdb_write_buffer_size_bytes,
         max_write_buffer_number: config.rocksdb_max_write_buffer_number,
         target_file_size: config.rocksdb_target_file_size_bytes,
@@ -614,6 +615,13 @@ fn compression(configured: ConfigCompression) -> Compression {
         ConfigCompression::None => Compression::None,
         ConfigCompression::Lz4 => Compression::Lz4,
         ConfigCompression::Zstd => Compression::Zstd,
+    }
+}
+
+fn memtable(configured: Memtable) -> MemtableRep {
+    match configured {
+        Memtable::BTree => MemtableRep::BTree,
+        Memtable::SkipList => MemtableRep::SkipList,
     }
 }
 

@@ -45,8 +45,8 @@ pub use params::{Config, Flag, PARAMS, Param};
 pub use shared::SharedConfig;
 pub use types::{
     AllowAccess, AppendFsync, BufferLimit, BufferLimits, BusyScope, Compression, Directory,
-    DumpName, FileName, LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles,
-    Renames, SanitizePayload, SavePoints, Secret, UserLines, WordFlags,
+    DumpName, FileName, LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Memtable,
+    Percentiles, Renames, SanitizePayload, SavePoints, Secret, UserLines, WordFlags,
 };
 pub use value::{Source, ValueError};
 

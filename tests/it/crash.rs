@@ -8,7 +8,8 @@
 //! Meanwhile a reader notes the greatest count it was shown; no reply may show
 //! what a crash takes back. Keys with a short life must be gone, DBSIZE and
 //! all lengths exact, and the server's own check of its rows and of its copies of
-//! them in memory content, then and while the writers are at work.
+//! them in memory content, then and while the writers are at work. In four rounds each of the
+//! two memtables is filled from the write-ahead log that either of them has left.
 //!
 //! Environment: `KEDIS_CRASH_ROUNDS` (4), `KEDIS_CRASH_SEED`.
 
@@ -382,6 +383,9 @@ fn survives_kill9(flags: &[&str]) {
     let _checks = Checks::start_every(Duration::from_millis(300), &[&server]);
     for round in 0..rounds {
         let fleeting = load_and_kill(&mut server, &mut writers, &greatest, &mut rng);
+        if round % 2 == 0 {
+            server.change_memtable();
+        }
         server.spawn();
         check(
             &server,

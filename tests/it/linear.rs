@@ -180,6 +180,7 @@ fn histories_are_linearizable_across_kill9() {
                 panic!("round {round}, pair {pair}, seed {seed}: no order explains\n{stuck}")
             });
         }
+        server.change_memtable();
         server.spawn();
         // What is there now must be one of the ends that the history can have.
         let mut conn = server.connect();

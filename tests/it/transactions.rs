@@ -112,6 +112,7 @@ fn transactions_are_whole_after_kill9_and_in_between() {
             assert!(audited > 0, "nobody audited");
             writers.into_iter().map(|w| w.join().unwrap()).collect()
         });
+        server.change_memtable();
         server.spawn();
         let mut conn = server.connect();
         let balances: Vec<Value> = (0..ACCOUNTS)
@@ -196,6 +197,7 @@ fn reservations_add_up(flags: &[&str]) {
             clients.into_iter().map(|c| c.join().unwrap()).collect()
         });
         println!("{flags:?}: {} bookings", acknowledged.iter().sum::<u64>());
+        server.change_memtable();
         server.spawn();
         let mut conn = server.connect();
         for (client, acknowledged) in acknowledged.into_iter().enumerate() {

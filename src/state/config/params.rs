@@ -12,8 +12,8 @@ use super::events::NotifyEvents;
 use super::kind::ParamKind;
 use super::types::{
     AllowAccess, AppendFsync, BufferLimits, BusyScope, Compression, Directory, DumpName, FileName,
-    LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames, SanitizePayload,
-    SavePoints, Secret, UserLines, WordFlags,
+    LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Memtable, Percentiles, Renames,
+    SanitizePayload, SavePoints, Secret, UserLines, WordFlags,
 };
 use super::value::Field;
 
@@ -333,6 +333,8 @@ params! {
     // RocksDB
     /// Size of the blocks of its files, before compression.
     rocksdb_block_size_bytes: u64 = 8 * KIB => "rocksdb.block-size", bytes(KIB, MIB), Start;
+    /// What rows stand in until they are written to files: Kedis' own B-tree, or RocksDB's skip list.
+    rocksdb_memtable: Memtable = Memtable::BTree => "rocksdb.memtable", ParamKind::Choice(Memtable::NAMES), Start;
     /// Size of a memtable, at the most half of the memory for all of them.
     rocksdb_write_buffer_size_bytes: u64 = 96 * MIB => "rocksdb.write-buffer-size", bytes(64 * KIB, 4 * GIB), Start;
     /// Memtables of a column family before writes wait.

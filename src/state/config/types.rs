@@ -130,6 +130,16 @@ choices! {
 }
 
 choices! {
+    /// The memtable of DBs.
+    Memtable {
+        /// Kedis' own: B-trees in segments.
+        BTree = "btree",
+        /// RocksDB's own.
+        SkipList = "skiplist",
+    }
+}
+
+choices! {
     /// How RESTORE checks a payload before it trusts it.
     SanitizePayload {
         /// Not at all in Redis; here always in full.

@@ -9,7 +9,8 @@
 
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use crate::storage::engine::disk::Disk;
-use crate::storage::{memtable, rot};
+use crate::storage::memtable::MemtableRep;
+use crate::storage::{Result, rot};
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options,
     SliceTransform, WriteBufferManager,
@@ -40,9 +41,11 @@ pub struct StorageConfig {
     pub bytes_per_sync: u64,
     /// Whether RocksDB counts what it does.
     pub statistics: bool,
+    /// What rows of DBs stand in until they are written to files.
+    pub memtable: MemtableRep,
     /// Size of one memtable, if so much is to be had. What is written again before it is
     /// full goes to a file once, and compactions have the less to do the larger these
-    /// are: see [`memtable`].
+    /// are: see [`crate::storage::memtable`].
     pub write_buffer_size: u64,
     /// Memtables per column family.
     pub max_write_buffer_number: u32,
@@ -87,6 +90,9 @@ pub struct StorageConfig {
     pub accept_data_loss: bool,
     /// Disk space that deletions live on when there is no other; 0 for none.
     pub disk_reserve: u64,
+    /// Sets further options of RocksDB, for the database and for each DB.
+    #[cfg(test)]
+    pub more_options: fn(&mut Options),
 }
 
 impl StorageConfig {
@@ -101,6 +107,7 @@ impl StorageConfig {
             max_total_wal_size: 256 << 20,
             bytes_per_sync: 1 << 20,
             statistics: false,
+            memtable: MemtableRep::BTree,
             write_buffer_size: 96 << 20,
             max_write_buffer_number: 4,
             target_file_size: 64 << 20,
@@ -121,6 +128,8 @@ impl StorageConfig {
             ahead_bytes: 1 << 20,
             accept_data_loss: false,
             disk_reserve: 0,
+            #[cfg(test)]
+            more_options: |_| (),
         }
     }
 }
@@ -150,6 +159,15 @@ impl StorageConfig {
     /// Size of one memtable, in bytes: while one is written out, another has room.
     pub fn memtable_size(&self, budget: u64) -> u64 {
         self.write_buffer_size.min(self.memtable_bytes(budget) / 2)
+    }
+
+    /// The share of a memtable that RocksDB's Bloom filter takes from the start, where the
+    /// memtable has none of its own: some 20 bits for a key of 100 bytes. It is less where
+    /// there are many DBs: the filters of memtables without rows take no more than a
+    /// sixteenth of the memory for all memtables.
+    fn memtable_filter_share(&self, budget: u64) -> f64 {
+        let most = self.memtable_bytes(budget) / 16 / u64::from(self.databases.max(1));
+        (most as f64 / self.memtable_size(budget).max(1) as f64).min(0.02)
     }
 }
 
@@ -203,10 +221,7 @@ impl RocksOptions {
     ///
     /// # Errors
     /// RocksDB does not know an option that has no setter.
-    pub(in crate::storage) fn new(
-        config: &StorageConfig,
-        disk: &Arc<Disk>,
-    ) -> Result<Self, rocksdb::Error> {
+    pub(in crate::storage) fn new(config: &StorageConfig, disk: &Arc<Disk>) -> Result<Self> {
         let budget = config.memory_budget;
         let cache = Cache::new_hyper_clock_cache(config.cache_bytes(budget) as usize, 0);
         // It has memtables written out, but does not let writers wait for that.
@@ -253,6 +268,8 @@ impl RocksOptions {
             more += ";avoid_flush_during_recovery=true";
         }
         let mut db = db.get_options_from_string(more)?;
+        #[cfg(test)]
+        (config.more_options)(&mut db);
         // After that: options made of a string do not keep it.
         db.set_env(&disk.env());
         Ok(RocksOptions {
@@ -267,8 +284,9 @@ impl RocksOptions {
     /// Options of a column family that holds a DB, with this memory budget.
     ///
     /// # Errors
-    /// RocksDB does not know an option that has no setter.
-    pub fn keyspace(&self, budget: u64) -> Result<Options, rocksdb::Error> {
+    /// RocksDB does not know an option that has no setter, or an option is set that the
+    /// memtable excludes.
+    pub fn keyspace(&self, budget: u64) -> Result<Options> {
         let mut options = self.column_family();
         self.set_memtable(&mut options, self.config.memtable_size(budget) as usize);
         self.add_blobs(&mut options);
@@ -276,7 +294,14 @@ impl RocksOptions {
         // Walks and samples pass the tombstones of deleted rows one by one: a table
         // file with a stretch where every other row is such a tombstone is compacted soon.
         options.add_compact_on_deletion_collector_factory(256, 128, 0.5);
-        options.get_options_from_string(memtable::option())
+        let memtable = self.config.memtable;
+        let more = memtable.option(self.config.memtable_filter_share(budget));
+        #[cfg_attr(not(test), expect(unused_mut))]
+        let mut options = options.get_options_from_string(more)?;
+        #[cfg(test)]
+        (self.config.more_options)(&mut options);
+        memtable.check(&self.db, &options)?;
+        Ok(options)
     }
 
     /// Long values in blob files, if they are wanted. Compactions move what is still used

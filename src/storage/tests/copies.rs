@@ -1,6 +1,7 @@
 //! Copies in memory of a collection that dies and is reclaimed before the commit
 //! that made it die has brought the copies up to date.
 
+use super::MEMTABLES;
 use super::run::config;
 use crate::encoding::meta::{Counted, ListSpan};
 use crate::encoding::{CollectionId, Meta, RowKey, ValueType, keys, tag};
@@ -92,9 +93,12 @@ fn what_dies_is_reclaimed_whole_and_leaves_no_copy() {
         ValueType::Set,
         ValueType::Hash,
     ] {
-        for late in [0, ELEMENTS / 2, ELEMENTS - 1] {
+        for (late, memtable) in [0, ELEMENTS / 2, ELEMENTS - 1]
+            .into_iter()
+            .zip(MEMTABLES.into_iter().cycle())
+        {
             let dir = tempfile::tempdir().unwrap();
-            let engine = Engine::open(config(dir.path())).unwrap();
+            let engine = Engine::open(config(dir.path(), memtable)).unwrap();
             let mut txn = Txn::new(engine.clone());
             let early: Vec<u64> = (0..ELEMENTS).filter(|n| *n != late).collect();
             let id = turn(&mut txn, |txn| {
