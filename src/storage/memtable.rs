@@ -25,6 +25,7 @@ mod index;
 mod options;
 mod row;
 mod segments;
+mod sync;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

@@ -91,6 +91,8 @@ const UNSAFE: &[&str] = &[
     "src/storage/engine/wal.rs",
     "src/storage/engine/wal/marks.rs",
     "src/storage/engine/reserve.rs",
+    "tests/memtable/models.rs",
+    "tests/memtable/sync.rs",
 ];
 
 /// Where tests' ways to wait are made.
