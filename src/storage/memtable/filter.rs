@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn what_was_added_is_found_and_little_else() {
-        const ROWS: u64 = amount(10_000, 200) as u64;
+        const ROWS: u64 = amount(10_000, 40) as u64;
         let hasher = KeyHasher::default();
         let heap = Heap::default();
         // SAFETY: it does not outlive the heap.

@@ -294,7 +294,7 @@ fn the_last_row_is_found_while_others_come_before_it() {
         assert!(has(index.last(), key));
         assert!(has(index.at_or_after(key), key));
     };
-    look_while_writing(amount(40, 4), b"z", look, |index| {
+    look_while_writing(amount(40, 1), b"z", look, |index| {
         for user in 0..ROWS as u32 {
             insert(index, &user.to_be_bytes(), 1);
         }
@@ -303,7 +303,7 @@ fn the_last_row_is_found_while_others_come_before_it() {
 
 #[test]
 fn readers_find_what_was_there_when_they_began() {
-    const ROWS: usize = amount(60_000, 300);
+    const ROWS: usize = amount(60_000, 20);
     let index = Index::new(Heap::default());
     let user = |i: usize| format!("key:{:012}", i * 7919 % ROWS * 3).into_bytes();
     let (done, over) = (AtomicUsize::new(0), AtomicBool::new(false));

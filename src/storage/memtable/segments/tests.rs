@@ -310,7 +310,7 @@ fn walks_within_a_map_have_all_its_rows_and_few_segments() {
 /// order, whichever way.
 #[test]
 fn cursors_pass_what_was_there_when_they_began() {
-    const ROWS: usize = amount(40_000, 300);
+    const ROWS: usize = amount(40_000, 20);
     let segments = Segments::new(Heap::default());
     let user = |i: usize| format!("key:{:012}", i * 7919 % ROWS).into_bytes();
     let (done, over) = (AtomicUsize::new(0), AtomicBool::new(false));
