@@ -46,6 +46,7 @@ pub use corruption::{Corruptions, corruptions};
 pub use direction::Direction;
 pub use engine::options::StorageConfig;
 pub use engine::{Engine, fail_point, is_copy};
+pub use memtable::MemtableRep;
 pub use repair::repair;
 pub use rot::tables_aside;
 pub use txn::ahead::Early;
@@ -104,6 +105,17 @@ pub enum StorageError {
     /// The directory holds something that this build cannot read.
     #[error("storage: {0}")]
     Format(String),
+    /// An option of RocksDB is set with which the memtable would lose rows.
+    #[error(
+        "storage: RocksDB's option {option} must not be set with the memtable btree ({why}); \
+         `rocksdb.memtable skiplist` allows it"
+    )]
+    Excluded {
+        /// Its name.
+        option: &'static str,
+        /// What would happen.
+        why: &'static str,
+    },
     /// A DB beyond the configured number has keys.
     #[error("storage: DB {index} holds {keys} keys, but `databases` is {databases}")]
     TooFewDbs {

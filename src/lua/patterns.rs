@@ -4,9 +4,11 @@
 //! ever. This one regularly checks whether the script must stop.
 //!
 //! [`Matcher`] is safe Rust and depends only on Lua's syntax; the four functions around
-//! it follow the rules of [`super::raw`]. As in Lua 5.1, a zero byte ends a pattern.
+//! it follow the rules of [`super::raw`], so what they hold passes through [`held`]. As in
+//! Lua 5.1, a zero byte ends a pattern.
 #![allow(unsafe_code)]
 
+use super::raw::held;
 use mlua::{ffi, lua_State};
 use std::ffi::{CStr, c_int};
 use std::ops::Range;
@@ -384,7 +386,7 @@ unsafe fn text<'a>(state: *mut lua_State, i: c_int) -> &'a [u8] {
 
 /// The pattern up to the first zero byte; fails if it is too long.
 unsafe fn checked_pattern(state: *mut lua_State, pattern: &[u8]) -> &[u8] {
-    let end = memchr::memchr(0, pattern).unwrap_or(pattern.len());
+    let end = held(memchr::memchr(0, pattern).unwrap_or(pattern.len()));
     if end > MAX_PATTERN {
         // SAFETY: called by the functions below, which hold no values with destructors.
         unsafe { fail(state, c"pattern too complex") }
@@ -405,7 +407,7 @@ unsafe fn fail(state: *mut lua_State, why: &CStr) -> ! {
 
 /// The value of a match, or raises its error.
 unsafe fn checked<T>(state: *mut lua_State, done: Matched<T>) -> T {
-    match done {
+    match held(done) {
         Ok(value) => value,
         // SAFETY: called by the functions below, which hold no values with destructors.
         Err(Fault::Malformed(why)) => unsafe { fail(state, why) },
@@ -446,7 +448,7 @@ unsafe fn push_captures<L: FnMut() -> bool>(
 ) -> c_int {
     // SAFETY: at most 32 values, for which stack is reserved.
     unsafe {
-        let count = matcher.captures().max(usize::from(whole.is_some()));
+        let count = held(matcher.captures().max(usize::from(whole.is_some())));
         ffi::luaL_checkstack(state, count as c_int, c"too many captures".as_ptr());
         for i in 0..count {
             push_capture(state, matcher, i, whole.unwrap_or(&(0..0)));
@@ -471,29 +473,29 @@ unsafe fn search(state: *mut lua_State, find: bool) -> c_int {
     // SAFETY: called by Lua with upvalues from `closure`; nothing here has a destructor
     // when Lua is called, and the texts stay on the stack.
     unsafe {
-        let (subject, whole_pattern) = (text(state, 1), text(state, 2));
-        let place = ffi::luaL_optinteger(state, 3, 1) as i64;
-        let mut start = start_of(place, subject.len());
+        let (subject, whole_pattern) = held((text(state, 1), text(state, 2)));
+        let place = held(ffi::luaL_optinteger(state, 3, 1) as i64);
+        let mut start = held(start_of(place, subject.len()));
         ffi::luaL_checkstack(state, 8, ptr::null());
-        let until_zero = whole_pattern.split(|byte| *byte == 0).next();
-        let is_plain = || {
+        let until_zero = held(whole_pattern.split(|byte| *byte == 0).next());
+        let is_plain = held(|| {
             let pattern = until_zero.unwrap_or_default();
             !pattern.iter().any(|byte| SPECIALS.contains(byte))
-        };
+        });
         if find && (ffi::lua_toboolean(state, 4) != 0 || is_plain()) {
             let Some(at) = memchr::memmem::find(&subject[start..], whole_pattern) else {
                 ffi::lua_pushnil(state);
                 return 1;
             };
-            let first = (start + at) as ffi::lua_Integer;
+            let first = held((start + at) as ffi::lua_Integer);
             ffi::lua_pushinteger(state, first + 1);
             ffi::lua_pushinteger(state, first + whole_pattern.len() as ffi::lua_Integer);
             return 2;
         }
-        let pattern = checked_pattern(state, whole_pattern);
-        let anchored = pattern.strip_prefix(b"^");
-        let mut matcher =
-            Matcher::new(subject, anchored.unwrap_or(pattern), || may_continue(state));
+        let pattern = held(checked_pattern(state, whole_pattern));
+        let anchored = held(pattern.strip_prefix(b"^"));
+        let pattern = held(anchored.unwrap_or(pattern));
+        let mut matcher = held(Matcher::new(subject, pattern, || may_continue(state)));
         loop {
             if let Some(end) = checked(state, matcher.match_at(start)) {
                 if !find {
@@ -530,15 +532,15 @@ unsafe extern "C-unwind" fn next_match(state: *mut lua_State) -> c_int {
     // SAFETY: see `search`; the texts are upvalues and stay.
     unsafe {
         ffi::luaL_checkstack(state, 8, ptr::null());
-        let subject = text(state, ffi::lua_upvalueindex(2));
-        let pattern = text(state, ffi::lua_upvalueindex(3));
-        let pattern = checked_pattern(state, pattern);
-        let mut start = ffi::lua_tointeger(state, ffi::lua_upvalueindex(4)) as usize;
-        let mut matcher = Matcher::new(subject, pattern, || may_continue(state));
+        let subject = held(text(state, ffi::lua_upvalueindex(2)));
+        let pattern = held(text(state, ffi::lua_upvalueindex(3)));
+        let pattern = held(checked_pattern(state, pattern));
+        let mut start = held(ffi::lua_tointeger(state, ffi::lua_upvalueindex(4)) as usize);
+        let mut matcher = held(Matcher::new(subject, pattern, || may_continue(state)));
         while start <= subject.len() {
             if let Some(end) = checked(state, matcher.match_at(start)) {
                 // An empty match must not be found again.
-                let next = if end == start { end + 1 } else { end };
+                let next = held(if end == start { end + 1 } else { end });
                 ffi::lua_pushinteger(state, next as ffi::lua_Integer);
                 ffi::lua_replace(state, ffi::lua_upvalueindex(4));
                 return push_captures(state, &matcher, Some(&(start..end)));
@@ -568,28 +570,29 @@ pub unsafe extern "C-unwind" fn gmatch(state: *mut lua_State) -> c_int {
 pub unsafe extern "C-unwind" fn gsub(state: *mut lua_State) -> c_int {
     // SAFETY: see `search`. The buffer is Lua's own, and plain memory to Rust.
     unsafe {
-        let (subject, pattern) = (text(state, 1), text(state, 2));
-        let kind = ffi::lua_type(state, 3);
-        let at_most = ffi::luaL_optinteger(state, 4, subject.len() as ffi::lua_Integer + 1);
+        let (subject, pattern) = held((text(state, 1), text(state, 2)));
+        let kind = held(ffi::lua_type(state, 3));
+        let at_most = held(subject.len() as ffi::lua_Integer + 1);
+        let at_most = held(ffi::luaL_optinteger(state, 4, at_most));
         if !matches!(
             kind,
             ffi::LUA_TNUMBER | ffi::LUA_TSTRING | ffi::LUA_TFUNCTION | ffi::LUA_TTABLE
         ) {
-            let expected = c"string/function/table expected";
+            let expected = held(c"string/function/table expected");
             ffi::luaL_argerror(state, 3, expected.as_ptr());
         }
-        let pattern = checked_pattern(state, pattern);
-        let anchored = pattern.strip_prefix(b"^");
+        let pattern = held(checked_pattern(state, pattern));
+        let anchored = held(pattern.strip_prefix(b"^"));
         // The buffer keeps up to ten pieces of the result on the stack, too.
         ffi::luaL_checkstack(state, MAX_CAPTURES as c_int + 20, ptr::null());
-        let mut matcher =
-            Matcher::new(subject, anchored.unwrap_or(pattern), || may_continue(state));
-        let mut buffer = std::mem::MaybeUninit::<ffi::luaL_Buffer>::uninit();
-        let buffer = buffer.as_mut_ptr();
+        let pattern = held(anchored.unwrap_or(pattern));
+        let mut matcher = held(Matcher::new(subject, pattern, || may_continue(state)));
+        let mut buffer = held(std::mem::MaybeUninit::<ffi::luaL_Buffer>::uninit());
+        let buffer = held(buffer.as_mut_ptr());
         ffi::luaL_buffinit(state, buffer);
-        let (mut start, mut copied, mut count) = (0, 0, 0);
+        let (mut start, mut copied, mut count) = held((0, 0, 0));
         while count < at_most {
-            let end = checked(state, matcher.match_at(start));
+            let end = held(checked(state, matcher.match_at(start)));
             if let Some(end) = end {
                 count += 1;
                 add_bytes(buffer, &subject[copied..start]);
@@ -630,7 +633,7 @@ unsafe fn add_value<L: FnMut() -> bool>(
         match kind {
             ffi::LUA_TFUNCTION => {
                 ffi::lua_pushvalue(state, 3);
-                let args = push_captures(state, matcher, Some(whole));
+                let args = held(push_captures(state, matcher, Some(whole)));
                 ffi::lua_call(state, args, 1);
             }
             ffi::LUA_TTABLE => {
@@ -664,7 +667,7 @@ unsafe fn add_template<L: FnMut() -> bool>(
 ) {
     // SAFETY: called by `add_value`; the template stays on the stack.
     unsafe {
-        let mut template = text(state, 3);
+        let mut template = held(text(state, 3));
         while let Some(at) = memchr::memchr(b'%', template) {
             add_bytes(buffer, &template[..at]);
             match template.get(at + 1).copied().unwrap_or(0) {

@@ -2,7 +2,8 @@
 //! error, keep an error as it was raised, or check the arguments of standard functions.
 //!
 //! All functions here are called by Lua and may be left by Lua's `longjmp`, so they hold
-//! no value with a destructor. They access only the stack and the upvalues from
+//! no value with a destructor: what they hold goes through [`held`].
+//! They access only the stack and the upvalues from
 //! [`closure`].
 #![allow(unsafe_code)]
 
@@ -10,6 +11,7 @@ use mlua::ffi;
 use mlua::{Function, IntoLuaMulti, Lua, Result, lua_CFunction, lua_State};
 use std::cell::Cell;
 use std::ffi::{CStr, c_int};
+use std::mem::needs_drop;
 
 /// With more arguments the stack has no room for processing them.
 const MANY_ARGUMENTS: c_int = 200;
@@ -41,6 +43,14 @@ pub(super) fn closure(
     }
 }
 
+/// The value itself, which its owner keeps while it calls Lua. Values with a destructor do
+/// not compile: `longjmp` would skip it.
+#[inline(always)]
+pub const fn held<T>(value: T) -> T {
+    const { assert!(!needs_drop::<T>(), "longjmp would skip its destructor") };
+    value
+}
+
 /// Resets the state of an interrupted script.
 pub fn start() {
     RESUMES.set(0);
@@ -54,10 +64,10 @@ pub unsafe extern "C-unwind" fn call_host(state: *mut lua_State) -> c_int {
     // SAFETY: called by Lua with upvalues from `closure`; see the module.
     unsafe {
         // Lua leaves room for some 20 values above the arguments.
-        let mut args = ffi::lua_gettop(state);
-        let (host, tag) = (ffi::lua_upvalueindex(1), ffi::lua_upvalueindex(2));
+        let mut args = held(ffi::lua_gettop(state));
+        let (host, tag) = held((ffi::lua_upvalueindex(1), ffi::lua_upvalueindex(2)));
         if ffi::lua_type(state, host) == ffi::LUA_TTABLE {
-            let packed = args > MANY_ARGUMENTS;
+            let packed = held(args > MANY_ARGUMENTS);
             if packed {
                 ffi::lua_createtable(state, args, 0);
                 ffi::lua_insert(state, 1);
@@ -69,7 +79,7 @@ pub unsafe extern "C-unwind" fn call_host(state: *mut lua_State) -> c_int {
             }
             ffi::lua_rawgeti(state, host, 1);
             ffi::lua_insert(state, 1);
-            let tag = ffi::lua_tonumber(state, tag);
+            let tag = held(ffi::lua_tonumber(state, tag));
             ffi::lua_pushnumber(state, if packed { -tag } else { tag });
             ffi::lua_insert(state, 2);
             args += 1;
@@ -108,8 +118,8 @@ pub unsafe extern "C-unwind" fn call_host(state: *mut lua_State) -> c_int {
 pub unsafe extern "C-unwind" fn call_protected(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
-        let args = ffi::lua_gettop(state) - 2;
-        let status = ffi::lua_pcall(state, args, 1, 1);
+        let args = held(ffi::lua_gettop(state) - 2);
+        let status = held(ffi::lua_pcall(state, args, 1, 1));
         ffi::lua_pushboolean(state, c_int::from(status == ffi::LUA_OK));
         ffi::lua_insert(state, -2);
         2
@@ -123,7 +133,7 @@ pub unsafe extern "C-unwind" fn pcall(state: *mut lua_State) -> c_int {
         ffi::luaL_checkany(state, 1);
         ffi::lua_pushboolean(state, 1);
         ffi::lua_insert(state, 1);
-        let args = ffi::lua_gettop(state) - 2;
+        let args = held(ffi::lua_gettop(state) - 2);
         if ffi::lua_pcall(state, args, ffi::LUA_MULTRET, 0) != ffi::LUA_OK {
             ffi::lua_remove(state, 1);
             if ffi::lua_type(state, -1) == ffi::LUA_TTABLE {
@@ -150,7 +160,7 @@ pub unsafe extern "C-unwind" fn xpcall(state: *mut lua_State) -> c_int {
         ffi::luaL_checkany(state, 2);
         ffi::lua_settop(state, 2);
         ffi::lua_insert(state, 1);
-        let status = ffi::lua_pcall(state, 0, ffi::LUA_MULTRET, 0);
+        let status = held(ffi::lua_pcall(state, 0, ffi::LUA_MULTRET, 0));
         if status == ffi::LUA_OK {
             ffi::lua_pushboolean(state, 1);
             ffi::lua_replace(state, 1);
@@ -216,7 +226,7 @@ unsafe fn is_shared(state: *mut lua_State) -> bool {
 unsafe fn call_original(state: *mut lua_State) -> c_int {
     // SAFETY: upvalue 1 is a function of Lua's own library, which uses no upvalues.
     unsafe {
-        match ffi::lua_tocfunction(state, ffi::lua_upvalueindex(1)) {
+        match held(ffi::lua_tocfunction(state, ffi::lua_upvalueindex(1))) {
             Some(function) => function(state),
             None => 0,
         }
@@ -287,12 +297,12 @@ pub unsafe extern "C-unwind" fn unpack(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
         ffi::luaL_checktype(state, 1, ffi::LUA_TTABLE);
-        let first = ffi::luaL_optinteger(state, 2, 1) as c_int;
-        let last = if ffi::lua_type(state, 3) > ffi::LUA_TNIL {
+        let first = held(ffi::luaL_optinteger(state, 2, 1) as c_int);
+        let last = held(if ffi::lua_type(state, 3) > ffi::LUA_TNIL {
             ffi::luaL_checkinteger(state, 3) as c_int
         } else {
             ffi::lua_objlen(state, 1) as c_int
-        };
+        });
         if i64::from(last) - i64::from(first) >= MAX_UNPACKED {
             ffi::luaL_where(state, 1);
             ffi::lua_pushliteral(state, c"too many results to unpack");
@@ -318,7 +328,7 @@ pub unsafe extern "C-unwind" fn resume(state: *mut lua_State) -> c_int {
             return 2;
         }
         RESUMES.set(RESUMES.get() + 1);
-        let results = call_original(state);
+        let results = held(call_original(state));
         RESUMES.set(RESUMES.get().saturating_sub(1));
         results
     }
@@ -329,7 +339,7 @@ pub unsafe extern "C-unwind" fn resume(state: *mut lua_State) -> c_int {
 pub unsafe extern "C-unwind" fn wrapped(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
-        let args = ffi::lua_gettop(state);
+        let args = held(ffi::lua_gettop(state));
         ffi::luaL_checkstack(state, 3, std::ptr::null());
         ffi::lua_pushvalue(state, ffi::lua_upvalueindex(1));
         ffi::lua_insert(state, 1);

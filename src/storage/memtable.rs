@@ -22,38 +22,29 @@
 mod expected;
 mod filter;
 mod index;
+mod options;
 mod row;
 mod segments;
+mod sync;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::Once;
 
 pub use expected::Rows as ExpectedRows;
+pub use options::MemtableRep;
+
 use index::Arena;
 use row::{Key, Row};
 use segments::{Cursor, Segments, Walk};
 
-const NAME: &CStr = c"kedis.BTree";
-
 #[allow(unsafe_code)]
 unsafe extern "C" {
-    fn kedis_memtable_register(name: *const c_char);
     fn kedis_memtable_allocate(allocator: *mut c_void, bytes: usize) -> *mut u8;
-}
-
-/// The value of this memtable in a RocksDB option string.
-pub fn option() -> String {
-    static KNOWN: Once = Once::new();
-    // SAFETY: the name is a C string; `Once` ensures a single call.
-    #[allow(unsafe_code)]
-    KNOWN.call_once(|| unsafe { kedis_memtable_register(NAME.as_ptr()) });
-    format!("memtable_factory={}", NAME.to_string_lossy())
 }
 
 /// RocksDB's memory for one memtable.

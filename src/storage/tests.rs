@@ -1,6 +1,9 @@
 //! Random operations through transactions, compared with a model in memory: within a turn (the
 //! pending batch merged with the committed rows), after every commit, after reopening the database,
 //! and after a crash at every fail point.
+//!
+//! The tests run with both memtables, and a database that is opened again has now the one
+//! and now the other.
 
 mod blobs;
 mod copies;
@@ -11,11 +14,14 @@ mod opening;
 mod run;
 mod threads;
 
+use crate::storage::MemtableRep;
 use model::{Model, Op};
 use run::Runner;
 
 /// Commits between two checks of the whole database.
 const CHECK_EVERY: u64 = 20;
+
+const MEMTABLES: [MemtableRep; 2] = [MemtableRep::BTree, MemtableRep::SkipList];
 
 fn seed() -> u64 {
     let given = std::env::var("KEDIS_TEST_SEED").ok();
@@ -30,7 +36,12 @@ fn behaves_like_the_model() {
     let mut rng = fastrand::Rng::with_seed(seed());
     let dir = tempfile::tempdir().unwrap();
     let mut model = Model::default();
-    let mut runner = Runner::open(dir.path(), &model);
+    let mut memtables = MEMTABLES.iter().cycle();
+    let mut open = |model: &Model| {
+        let memtable = memtables.next().unwrap();
+        Runner::open(dir.path(), *memtable, model)
+    };
+    let mut runner = open(&model);
     let mut commits = 0;
     for step in 0..4_000 {
         let op = model.next_op(&mut rng);
@@ -51,7 +62,7 @@ fn behaves_like_the_model() {
             model.apply(&commit);
             runner.apply(&commit);
             drop(runner);
-            runner = Runner::open(dir.path(), &model);
+            runner = open(&model);
             runner.compare_committed(&model);
             runner.check();
         }

@@ -1,9 +1,9 @@
 //! Prefetch hints for the processor. Memory is slow, but serves many requests at once, and a hint
 //! does not wait.
 
-// Other processors get no hints.
+// Other processors get no hints, and neither does Miri.
 #![cfg_attr(
-    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
     allow(unused)
 )]
 
@@ -24,9 +24,9 @@ pub fn to_read<T>(value: &T) {
 pub fn line_to_read(at: *const u8) {
     // SAFETY: a hint changes no memory and no register, and cannot fail.
     unsafe {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
         asm!("prefetcht0 [{}]", in(reg) at, options(readonly, nostack, preserves_flags));
-        #[cfg(target_arch = "aarch64")]
+        #[cfg(all(target_arch = "aarch64", not(miri)))]
         asm!("prfm pldl1keep, [{}]", in(reg) at, options(readonly, nostack, preserves_flags));
     }
 }
@@ -46,9 +46,9 @@ pub fn to_write<T>(value: &T) {
 pub fn line_to_write(at: *const u8) {
     // SAFETY: as above. Processors without the instruction treat it as another hint.
     unsafe {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
         asm!("prefetchw [{}]", in(reg) at, options(readonly, nostack, preserves_flags));
-        #[cfg(target_arch = "aarch64")]
+        #[cfg(all(target_arch = "aarch64", not(miri)))]
         asm!("prfm pstl1keep, [{}]", in(reg) at, options(readonly, nostack, preserves_flags));
     }
 }

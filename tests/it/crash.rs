@@ -6,7 +6,8 @@
 //! since the commands of a connection run in order. Meanwhile a reader records the greatest
 //! value of a counter: no reply may show what a crash takes back (I1). Keys with short
 //! expiries must be gone, DBSIZE and all lengths exact, and DEBUG KEDIS-CHECK must find no
-//! fault in the rows, the row cache and the rank indexes, then and during the load.
+//! fault in the rows, the row cache and the rank indexes, then and during the load. In four rounds each of the
+//! two memtables is filled from the write-ahead log that either of them has left.
 //!
 //! Environment: `KEDIS_CRASH_ROUNDS` (4), `KEDIS_CRASH_SEED`.
 
@@ -380,6 +381,9 @@ fn survives_kill9(flags: &[&str]) {
     let _checks = Checks::start_every(Duration::from_millis(300), &[&server]);
     for round in 0..rounds {
         let fleeting = load_and_kill(&mut server, &mut writers, &greatest, &mut rng);
+        if round % 2 == 0 {
+            server.change_memtable();
+        }
         server.spawn();
         check(
             &server,

@@ -179,6 +179,7 @@ fn histories_are_linearizable_across_kill9() {
                 panic!("round {round}, pair {pair}, seed {seed}: no order explains\n{stuck}")
             });
         }
+        server.change_memtable();
         server.spawn();
         // The present state must be one of the possible final states of the history.
         let mut conn = server.connect();

@@ -563,6 +563,7 @@ fn scripts_are_whole_after_kill9_and_in_between() {
             acknowledged
         });
         assert!(acknowledged.iter().sum::<i64>() > 0, "nothing was done");
+        server.change_memtable();
         server.spawn();
         let mut conn = server.connect();
         let mut sum = 0;

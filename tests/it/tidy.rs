@@ -82,14 +82,18 @@ const UNSAFE: &[&str] = &[
     "src/storage/memtable/filter.rs",
     "src/storage/memtable/index.rs",
     "src/storage/memtable/index/tests.rs",
+    "src/storage/memtable/options.rs",
     "src/storage/memtable/row.rs",
     "src/storage/memtable/segments.rs",
     "src/storage/memtable/segments/tests.rs",
     "src/storage/memtable/testing.rs",
+    "src/storage/memtable/tests.rs",
     "src/storage/rot.rs",
     "src/storage/engine/wal.rs",
     "src/storage/engine/wal/marks.rs",
     "src/storage/engine/reserve.rs",
+    "tests/memtable/models.rs",
+    "tests/memtable/sync.rs",
 ];
 
 /// Files that implement the waits of tests, which may sleep.

@@ -111,6 +111,7 @@ fn transactions_are_whole_after_kill9_and_in_between() {
             assert!(audited > 0, "no audit read anything");
             writers.into_iter().map(|w| w.join().unwrap()).collect()
         });
+        server.change_memtable();
         server.spawn();
         let mut conn = server.connect();
         let balances: Vec<Value> = (0..ACCOUNTS)
@@ -195,6 +196,7 @@ fn reservations_add_up(flags: &[&str]) {
             clients.into_iter().map(|c| c.join().unwrap()).collect()
         });
         println!("{flags:?}: {} bookings", acknowledged.iter().sum::<u64>());
+        server.change_memtable();
         server.spawn();
         let mut conn = server.connect();
         for (client, acknowledged) in acknowledged.into_iter().enumerate() {

@@ -169,6 +169,7 @@ pub(super) fn rocksdb(text: &mut Text, server: &Server) {
     let (tallies, bytes) = engine.rank_index_usage();
     text.field("tallies", tallies);
     text.field("tallies_bytes", bytes);
+    text.field("memtable", engine.config.memtable.name());
     let (used, share) = engine.cache_usage();
     text.field("block_cache_usage", used);
     text.field("block_cache_capacity", engine.cache_limit());

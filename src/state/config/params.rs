@@ -9,6 +9,7 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use crate::storage::MemtableRep;
 use crate::storage::StorageConfig;
 use crate::storage::engine::options::{Compression, MachineShare};
 
@@ -341,6 +342,8 @@ params! {
     // RocksDB
     /// Size of the blocks of RocksDB's files, before compression.
     rocksdb_block_size_bytes: u64 = STORAGE.block_size_bytes => "rocksdb.block-size", bytes(KIB, MIB), Start;
+    /// What rows stand in until they are written to files: Kedis' own B-tree, or RocksDB's skip list.
+    rocksdb_memtable: MemtableRep = STORAGE.memtable => "rocksdb.memtable", ParamKind::Choice(MemtableRep::NAMES), Start;
     /// Size of a memtable; at most half of the memory for all memtables.
     rocksdb_write_buffer_size_bytes: u64 = STORAGE.write_buffer_size_bytes => "rocksdb.write-buffer-size", bytes(64 * KIB, 4 * GIB), Start;
     /// Memtables of a column family before writes wait.

@@ -17,6 +17,7 @@ impl Config {
             max_total_wal_size_bytes: self.rocksdb_max_total_wal_size_bytes,
             bytes_per_sync: self.rocksdb_bytes_per_sync,
             statistics: self.rocksdb_statistics,
+            memtable: self.rocksdb_memtable,
             write_buffer_size_bytes: self.rocksdb_write_buffer_size_bytes,
             max_write_buffer_number: self.rocksdb_max_write_buffer_number,
             target_file_size_bytes: self.rocksdb_target_file_size_bytes,
@@ -35,6 +36,8 @@ impl Config {
             // No parameters.
             ahead_bytes: defaults.ahead_bytes,
             accept_data_loss: defaults.accept_data_loss,
+            #[cfg(test)]
+            more_options: defaults.more_options,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::base::num::parse_f64;
+use crate::storage::MemtableRep;
 use crate::storage::engine::options::Compression;
 
 use super::kind::ParamKind;
@@ -122,6 +123,13 @@ choices! {
         Yes = "yes",
         /// Connections from this machine.
         Local = "local",
+    }
+}
+
+words! {
+    MemtableRep {
+        BTree = "btree",
+        SkipList = "skiplist",
     }
 }
 

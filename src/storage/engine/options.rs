@@ -7,7 +7,8 @@
 
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use crate::storage::engine::disk::Disk;
-use crate::storage::{memtable, rot};
+use crate::storage::memtable::MemtableRep;
+use crate::storage::{Result, rot};
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options,
     SliceTransform, WriteBufferManager,
@@ -55,9 +56,11 @@ pub struct StorageConfig {
     pub bytes_per_sync: u64,
     /// Whether RocksDB counts what it does.
     pub statistics: bool,
+    /// What rows of DBs stand in until they are written to files.
+    pub memtable: MemtableRep,
     /// Size of one memtable in bytes, if so much is to be had. What is written again
     /// before it is full goes to a file once, and compactions have the less to do the
-    /// larger these are: see [`memtable`].
+    /// larger these are: see [`crate::storage::memtable`].
     pub write_buffer_size_bytes: u64,
     /// Memtables per column family.
     pub max_write_buffer_number: u32,
@@ -96,6 +99,24 @@ pub struct StorageConfig {
     pub accept_data_loss: bool,
     /// Disk space in bytes that deletions live on when there is no other; 0 for none.
     pub disk_reserve_bytes: u64,
+    /// Sets further options of RocksDB, for the database and for each DB.
+    #[cfg(test)]
+    pub more_options: MoreOptions,
+}
+
+/// Sets options that no parameter sets.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy)]
+pub struct MoreOptions(pub fn(&mut Options));
+
+#[cfg(test)]
+impl Eq for MoreOptions {}
+
+#[cfg(test)]
+impl PartialEq for MoreOptions {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::fn_addr_eq(self.0, other.0)
+    }
 }
 
 impl StorageConfig {
@@ -111,6 +132,7 @@ impl StorageConfig {
             max_total_wal_size_bytes: 256 << 20,
             bytes_per_sync: 1 << 20,
             statistics: false,
+            memtable: MemtableRep::BTree,
             write_buffer_size_bytes: 96 << 20,
             max_write_buffer_number: 4,
             target_file_size_bytes: 64 << 20,
@@ -128,6 +150,8 @@ impl StorageConfig {
             ahead_bytes: 1 << 20,
             accept_data_loss: false,
             disk_reserve_bytes: 128 << 20,
+            #[cfg(test)]
+            more_options: MoreOptions(|_| ()),
         }
     }
 
@@ -174,6 +198,15 @@ impl StorageConfig {
     pub(in crate::storage) fn memtable_size(&self, budget: u64) -> u64 {
         self.write_buffer_size_bytes
             .min(self.memtable_bytes(budget) / 2)
+    }
+
+    /// The share of a memtable that RocksDB's Bloom filter takes from the start, where the
+    /// memtable has none of its own: some 20 bits for a key of 100 bytes. It is less where
+    /// there are many DBs: the filters of memtables without rows take no more than a
+    /// sixteenth of the memory for all memtables.
+    fn memtable_filter_share(&self, budget: u64) -> f64 {
+        let most = self.memtable_bytes(budget) / 16 / u64::from(self.databases.max(1));
+        (most as f64 / self.memtable_size(budget).max(1) as f64).min(0.02)
     }
 }
 
@@ -227,10 +260,7 @@ impl RocksOptions {
     ///
     /// # Errors
     /// RocksDB does not know an option that has no setter.
-    pub(in crate::storage) fn new(
-        config: &StorageConfig,
-        disk: &Arc<Disk>,
-    ) -> Result<Self, rocksdb::Error> {
+    pub(in crate::storage) fn new(config: &StorageConfig, disk: &Arc<Disk>) -> Result<Self> {
         let budget = config.machine.memory_budget_bytes;
         let cache = Cache::new_hyper_clock_cache(config.cache_bytes(budget) as usize, 0);
         // The manager triggers flushes, but does not stall writers.
@@ -277,6 +307,8 @@ impl RocksOptions {
             more += ";avoid_flush_during_recovery=true";
         }
         let mut db = db.get_options_from_string(more)?;
+        #[cfg(test)]
+        (config.more_options.0)(&mut db);
         // After `get_options_from_string`, which does not keep it.
         db.set_env(&disk.env());
         Ok(RocksOptions {
@@ -291,8 +323,9 @@ impl RocksOptions {
     /// Options of a column family that holds a DB, with this memory budget.
     ///
     /// # Errors
-    /// RocksDB does not know an option that has no setter.
-    pub fn keyspace(&self, budget: u64) -> Result<Options, rocksdb::Error> {
+    /// RocksDB does not know an option that has no setter, or an option is set that the
+    /// memtable excludes.
+    pub fn keyspace(&self, budget: u64) -> Result<Options> {
         let mut options = self.column_family();
         self.set_memtable(&mut options, self.config.memtable_size(budget) as usize);
         self.add_blobs(&mut options);
@@ -300,7 +333,14 @@ impl RocksOptions {
         // Scans and random samples have to skip the tombstones of deleted rows: a table file with a
         // window where every other row is a tombstone is compacted soon.
         options.add_compact_on_deletion_collector_factory(256, 128, 0.5);
-        options.get_options_from_string(memtable::option())
+        let memtable = self.config.memtable;
+        let more = memtable.option(self.config.memtable_filter_share(budget));
+        #[cfg_attr(not(test), expect(unused_mut))]
+        let mut options = options.get_options_from_string(more)?;
+        #[cfg(test)]
+        (self.config.more_options.0)(&mut options);
+        memtable.check(&self.db, &options)?;
+        Ok(options)
     }
 
     /// Puts long values into blob files, if configured. Garbage collection rewrites the older half

@@ -17,22 +17,26 @@
 #![allow(unsafe_code)]
 
 use super::row::{Key, Row, leading};
+use super::sync::{AtomicPtr, AtomicU32, AtomicU64, Plain, fence, spin_loop, yield_now};
 use crate::sys::prefetch;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
-use std::hint;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
-use std::{mem, thread};
+use std::{array, hint, mem};
 
 /// Rows or children of a node. With 16 a memtable's tree has a level more and took
 /// the same time.
-const FAN_OUT: usize = 32;
+/// Miri and loom get a deep tree of few rows.
+const FAN_OUT: usize = match () {
+    () if cfg!(loom) => 2,
+    () if cfg!(miri) => 4,
+    () => 32,
+};
 
 /// Words of the common prefix that stand in the node: with them its head fills a
 /// cache line. What a longer prefix has beyond is read from a row.
-const PREFIX_WORDS: usize = 5;
+const PREFIX_WORDS: usize = if cfg!(loom) { 1 } else { 5 };
 
 /// Where nodes get their memory.
 ///
@@ -61,6 +65,8 @@ struct Node {
     /// Rows, or nodes, whose keys are those of their first rows. The first child's
     /// does not count: whatever is less than the second child's belongs to it.
     slots: [AtomicPtr<u8>; FAN_OUT],
+    /// What never changes: `leaf` and `low`.
+    constant: Plain,
 }
 
 impl Node {
@@ -71,9 +77,10 @@ impl Node {
             common: AtomicU32::new(0),
             leaf,
             low,
-            prefix: [const { AtomicU64::new(0) }; PREFIX_WORDS],
-            marks: [const { AtomicU32::new(0) }; FAN_OUT],
-            slots: [const { AtomicPtr::new(ptr::null_mut()) }; FAN_OUT],
+            prefix: array::from_fn(|_| AtomicU64::new(0)),
+            marks: array::from_fn(|_| AtomicU32::new(0)),
+            slots: array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+            constant: Plain::written(),
         }
     }
 
@@ -207,8 +214,8 @@ impl Node {
             }
             match tries % 64 {
                 // The writer may have lost its processor.
-                0 => thread::yield_now(),
-                _ => hint::spin_loop(),
+                0 => yield_now(),
+                _ => spin_loop(),
             }
         }
         unreachable!("a change ends")
@@ -295,6 +302,7 @@ impl<A: Arena> Index<A> {
         let index = Index {
             head: Row {
                 next: AtomicPtr::new(ptr::null_mut()),
+                written: Plain::written(),
                 key: [],
             },
             root: AtomicPtr::new(ptr::null_mut()),
@@ -486,7 +494,9 @@ impl<A: Arena> Index<A> {
     /// The slot is a filled one of a node of this index that is not a leaf, or its root.
     unsafe fn child(&self, slot: *mut u8) -> &Node {
         // SAFETY: those are nodes of the arena, which lives as long as the index.
-        unsafe { &*slot.cast_const().cast::<Node>() }
+        let node = unsafe { &*slot.cast_const().cast::<Node>() };
+        node.constant.read();
+        node
     }
 
     fn node(&self, leaf: bool, low: *mut Row) -> &Node {
@@ -561,5 +571,5 @@ fn link(row: NonNull<Row>, before: *const Row) -> bool {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

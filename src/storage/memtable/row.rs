@@ -3,10 +3,10 @@
 
 #![allow(unsafe_code)]
 
+use super::sync::{AtomicPtr, Plain};
 use std::cmp::Ordering;
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Acquire;
 
 /// Bytes of sequence number and type that end an internal key.
@@ -17,6 +17,7 @@ pub(super) const TRAILER: usize = 8;
 #[repr(C)]
 pub struct Row {
     pub(super) next: AtomicPtr<Row>,
+    pub(super) written: Plain,
     pub(super) key: [u8; 0],
 }
 
@@ -49,6 +50,7 @@ impl<'a> Key<'a> {
         // SAFETY: a row begins with its link and a length of up to five bytes, and
         // as many bytes follow as that says. The pointer is the allocation's own.
         unsafe {
+            (*row.as_ptr()).written.read();
             let mut at = (&raw const (*row.as_ptr()).key).cast::<u8>();
             let mut len = 0;
             let mut shift = 0;

@@ -16,21 +16,29 @@ use super::expected;
 use super::filter::{Filter, KeyHasher};
 use super::index::{Arena, Index};
 use super::row::{self, Key, Row};
+use super::sync::AtomicUsize;
 use crate::sys::prefetch;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Rows of a segment; tests want many segments.
-const SEGMENT_ROWS: usize = if cfg!(test) { 32 } else { 1 << 15 };
+const SEGMENT_ROWS: usize = match () {
+    () if cfg!(loom) => 1,
+    () if cfg!(test) => 32,
+    () => 1 << 15,
+};
 
 /// Rows of the first one: with many DBs most memtables have few rows, and a filter has its
 /// memory from the start. This one fits into the 2 KiB that RocksDB has for a memtable
 /// before it takes a block.
-const FIRST_ROWS: usize = if cfg!(test) { 8 } else { 1 << 8 };
+const FIRST_ROWS: usize = match () {
+    () if cfg!(loom) => 1,
+    () if cfg!(test) => 8,
+    () => 1 << 8,
+};
 
 /// So many segments have no more rows than that; further ones are larger, since a walk
 /// has to go through all. With 16 of half the rows, ranges by score of a sorted set of
@@ -420,5 +428,5 @@ impl<'s, A: Arena> Cursor<'s, A> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -4,6 +4,7 @@
 
 use super::index::Arena;
 use super::row::{self, Key, Row};
+use super::sync::Plain;
 use proptest::prelude::*;
 use std::alloc::{Layout, alloc, dealloc};
 use std::cmp::Reverse;
@@ -12,12 +13,25 @@ use std::mem;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex};
 
+/// How much a test does: under Miri, which takes some hundred times as long, the second.
+pub const fn amount(usual: usize, under_miri: usize) -> usize {
+    if cfg!(miri) { under_miri } else { usual }
+}
+
+/// So many random cases, and few under Miri.
+pub fn cases(cases: usize) -> ProptestConfig {
+    ProptestConfig::with_cases(amount(cases, 2) as u32)
+}
+
 /// Memory that stays until it is dropped.
 #[derive(Clone, Default)]
 pub struct Heap(Arc<Mutex<Allocations>>);
 
 #[derive(Default)]
-struct Allocations(Vec<(usize, Layout)>);
+struct Allocations(Vec<(NonNull<u8>, Layout)>);
+
+// SAFETY: what is allocated belongs to no thread.
+unsafe impl Send for Allocations {}
 
 // SAFETY: what is allocated is freed when the heap is dropped.
 unsafe impl Arena for Heap {
@@ -26,7 +40,7 @@ unsafe impl Arena for Heap {
         // SAFETY: the size is not zero.
         let memory = NonNull::new(unsafe { alloc(layout) }).expect("memory");
         let mut all = self.0.lock().expect("nobody panicked");
-        all.0.push((memory.as_ptr().expose_provenance(), layout));
+        all.0.push((memory, layout));
         memory
     }
 }
@@ -42,7 +56,7 @@ impl Drop for Allocations {
     fn drop(&mut self) {
         for (memory, layout) in &self.0 {
             // SAFETY: it was allocated so, and nobody uses it after the heap.
-            unsafe { dealloc(ptr::with_exposed_provenance_mut(*memory), *layout) }
+            unsafe { dealloc(memory.as_ptr(), *layout) }
         }
     }
 }
@@ -68,9 +82,14 @@ pub(super) fn new_row(heap: &Heap, user: &[u8], version: u64) -> NonNull<Row> {
     bytes.extend(&key);
     let head = mem::size_of::<Row>();
     let row = heap.allocate(head + bytes.len());
+    let row = row.cast::<Row>();
     // SAFETY: the row has this room.
-    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), row.as_ptr().add(head), bytes.len()) }
-    row.cast()
+    unsafe {
+        (&raw mut (*row.as_ptr()).written).write(Plain::written());
+        let key = row.as_ptr().cast::<u8>().add(head);
+        ptr::copy_nonoverlapping(bytes.as_ptr(), key, bytes.len());
+    }
+    row
 }
 
 /// User key and version of a row.

@@ -1,21 +1,32 @@
 //! RocksDB with this memtable against RocksDB with its own.
 
-use super::super::{DbIndex, Engine, StorageConfig, Txn};
-use super::{ExpectedRows, option};
+#![allow(unsafe_code)]
+
+use super::super::{DbIndex, Engine, StorageConfig, StorageError, Txn};
+use super::ExpectedRows;
+use super::MemtableRep::{self, BTree, SkipList};
 use crate::base::time::UnixMs;
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use crate::encoding::{Meta, ValueType, tag};
-use rocksdb::{DB, DBRawIterator, Options, ReadOptions, SliceTransform, Snapshot, WriteBatch};
+use librocksdb_sys as ffi;
+use rocksdb::{
+    AsRawPtr, DB, DBRawIterator, Options, ReadOptions, SliceTransform, Snapshot, WriteBatch,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 
-fn open(dir: &Path, memtable: &str) -> DB {
-    let mut options = Options::default();
+/// Options with a memtable, and without a Bloom filter of RocksDB.
+fn with(memtable: MemtableRep, mut options: Options) -> Options {
     options.create_if_missing(true);
     options.set_allow_concurrent_memtable_write(false);
-    let options = options.get_options_from_string(memtable).unwrap();
-    DB::open(&options, dir).unwrap()
+    let option = memtable.option(0.0);
+    options.get_options_from_string(option).unwrap()
+}
+
+fn open(dir: &Path, memtable: MemtableRep) -> DB {
+    DB::open(&with(memtable, Options::default()), dir).unwrap()
 }
 
 /// A key of few, each the beginning of others.
@@ -72,8 +83,8 @@ fn reads_as_rocksdb_does_with_its_own() {
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let dir = tempfile::tempdir().unwrap();
-    let ours = open(&dir.path().join("ours"), &option());
-    let theirs = open(&dir.path().join("theirs"), "memtable_factory=skip_list");
+    let ours = open(&dir.path().join("ours"), BTree);
+    let theirs = open(&dir.path().join("theirs"), SkipList);
     let mut snapshots = Vec::new();
     for round in 0..300 {
         let mut batches = [WriteBatch::default(), WriteBatch::default()];
@@ -118,27 +129,121 @@ fn reads_as_rocksdb_does_with_its_own() {
     }
 }
 
-/// RocksDB writes down what its column families are opened with.
-#[test]
-fn dbs_have_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let engine = Engine::open(StorageConfig::for_tests(dir.path().to_owned())).unwrap();
+/// A database with one key.
+fn with_a_key(config: StorageConfig) -> Arc<Engine> {
+    let engine = Engine::open(config).unwrap();
     let txn = &mut Txn::new(engine.clone());
     txn.begin(UnixMs(1)).unwrap();
     let meta = Meta::new(ValueType::String);
     txn.put_key(DbIndex(0), b"key", None, meta, b"value")
         .unwrap();
     txn.commit().unwrap();
-    let files = std::fs::read_dir(dir.path()).unwrap();
+    engine
+}
+
+/// What RocksDB has written down of the options that a database runs with: those of the
+/// database, and those of the column family of a DB.
+fn options_in_force(dir: &Path) -> (String, String) {
+    let files = std::fs::read_dir(dir).unwrap();
     let names = files.map(|file| file.unwrap().path());
     let newest = names
         .filter(|path| path.to_string_lossy().contains("OPTIONS-"))
         .max();
     let text = std::fs::read_to_string(newest.unwrap()).unwrap();
-    let of_db = text
-        .split("[CFOptions ")
-        .find(|part| part.starts_with("\"ks"));
-    assert!(of_db.unwrap().contains(&option()), "{text}");
+    let part = |head: &str| {
+        let mut parts = text.split("\n[").filter(|part| part.starts_with(head));
+        parts.next().unwrap().to_owned()
+    };
+    (part("DBOptions]"), part("CFOptions \"ks"))
+}
+
+#[test]
+fn dbs_have_the_memtable_that_is_wanted() {
+    for (memtable, name) in [(BTree, "kedis.BTree"), (SkipList, "SkipListFactory")] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = StorageConfig::for_tests(dir.path().to_owned());
+        config.memtable = memtable;
+        let _engine = with_a_key(config);
+        let (_, of_db) = options_in_force(dir.path());
+        assert!(
+            of_db.contains(&format!("memtable_factory={name}")),
+            "{of_db}"
+        );
+        let has_filter = !of_db.contains("memtable_prefix_bloom_size_ratio=0.000000");
+        assert_eq!(has_filter, memtable == SkipList, "{of_db}");
+    }
+}
+
+/// An option that [`BTree`] excludes.
+struct Excluded {
+    name: &'static str,
+    /// Its value in RocksDB's own words where it is not set.
+    unset: &'static str,
+    set: fn(&mut Options),
+}
+
+macro_rules! excluded {
+    ($($name:ident, $setter:ident($value:expr), $unset:literal;)*) => {
+        [$(Excluded {
+            name: stringify!($name),
+            unset: $unset,
+            // SAFETY: the options live during the call.
+            set: |options| unsafe { ffi::$setter(options.as_raw_ptr(), $value) },
+        }),*]
+    };
+}
+
+const EXCLUDED: [Excluded; 5] = excluded! {
+    allow_concurrent_memtable_write, rocksdb_options_set_allow_concurrent_memtable_write(1), "false";
+    inplace_update_support, rocksdb_options_set_inplace_update_support(1), "false";
+    experimental_mempurge_threshold, rocksdb_options_set_experimental_mempurge_threshold(1.0), "0.000000";
+    paranoid_memory_checks, rocksdb_options_set_paranoid_memory_checks(1), "false";
+    memtable_verify_per_key_checksum_on_seek, rocksdb_options_set_memtable_verify_per_key_checksum_on_seek(1), "false";
+};
+
+#[test]
+fn options_that_would_lose_rows_are_not_in_force() {
+    let dir = tempfile::tempdir().unwrap();
+    let _engine = with_a_key(StorageConfig::for_tests(dir.path().to_owned()));
+    let (of_all, of_db) = options_in_force(dir.path());
+    for Excluded { name, unset, .. } in EXCLUDED {
+        let lines = of_all.lines().chain(of_db.lines());
+        let expected = format!("{name}={unset}");
+        let found = lines.filter(|line| line.trim() == expected).count();
+        assert_eq!(found, 1, "{expected}: {of_all} {of_db}");
+    }
+    // Rows are ordered by bytes, whatever order RocksDB is told of.
+    assert!(
+        of_db.contains("comparator=leveldb.BytewiseComparator"),
+        "{of_db}"
+    );
+}
+
+/// A database that has DBs is not opened with such an option, and a new one gets none.
+#[test]
+fn options_that_would_lose_rows_are_refused() {
+    for Excluded { name, set, .. } in EXCLUDED {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = StorageConfig::for_tests(dir.path().to_owned());
+        drop(with_a_key(config.clone()));
+        config.more_options = super::super::engine::options::MoreOptions(set);
+        let refusal = |opened: Result<_, StorageError>| match opened {
+            Ok(()) => panic!("{name} is taken"),
+            Err(error) => error.to_string(),
+        };
+        let text = refusal(Engine::open(config.clone()).map(drop));
+        let expected = format!("option {name} must not be set with the memtable btree");
+        assert!(text.contains(&expected), "{text}");
+        let other = tempfile::tempdir().unwrap();
+        config.dir = other.path().to_owned();
+        let engine = Engine::open(config.clone()).unwrap();
+        let text = refusal(engine.keyspace_or_create(DbIndex(0)).map(drop));
+        assert!(text.contains(&expected), "{text}");
+        // RocksDB's own memtable bears each of them.
+        config.memtable = SkipList;
+        config.dir = dir.path().to_owned();
+        drop(Engine::open(config).unwrap());
+    }
 }
 
 /// A key of one of few maps that belongs to one writer; its neighbours are others'.
@@ -160,12 +265,9 @@ fn rows_of_many_writers_are_where_they_belong() {
     const WRITERS: u8 = 6;
     let dir = tempfile::tempdir().unwrap();
     let mut options = Options::default();
-    options.create_if_missing(true);
-    options.set_allow_concurrent_memtable_write(false);
     options.set_write_buffer_size(512 << 10);
     options.set_prefix_extractor(SliceTransform::create_fixed_prefix(ELEMENT_PREFIX_LEN));
-    let options = options.get_options_from_string(option()).unwrap();
-    let db = &DB::open(&options, dir.path()).unwrap();
+    let db = &DB::open(&with(BTree, options), dir.path()).unwrap();
     let write = &|writer: u8| {
         let mut random = fastrand::Rng::with_seed(writer.into());
         let mut mine = BTreeMap::new();

@@ -1,6 +1,7 @@
 //! Cached rows of a collection that dies and is reclaimed before the commit that removed it has
 //! updated the caches.
 
+use super::MEMTABLES;
 use super::run::config;
 use crate::base::time::UnixMs;
 use crate::encoding::meta::{Counted, ListSpan};
@@ -93,9 +94,12 @@ fn what_dies_is_reclaimed_whole_and_leaves_no_copy() {
         ValueType::Set,
         ValueType::Hash,
     ] {
-        for late in [0, ELEMENTS / 2, ELEMENTS - 1] {
+        for (late, memtable) in [0, ELEMENTS / 2, ELEMENTS - 1]
+            .into_iter()
+            .zip(MEMTABLES.into_iter().cycle())
+        {
             let dir = tempfile::tempdir().unwrap();
-            let engine = Engine::open(config(dir.path())).unwrap();
+            let engine = Engine::open(config(dir.path(), memtable)).unwrap();
             let mut txn = Txn::new(engine.clone());
             let early: Vec<u64> = (0..ELEMENTS).filter(|n| *n != late).collect();
             let id = turn(&mut txn, |txn| {

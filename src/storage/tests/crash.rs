@@ -1,11 +1,13 @@
 //! Crashes: a child process runs the model's operations until a fail point aborts it. The commits
 //! that it knows to be durable must be there, and at most one commit more; the database has no
-//! fault.
+//! fault. It is opened with the memtable that the child
+//! had, or with the other one.
 
+use super::MEMTABLES;
 use super::model::{DBS, Key, Model, Op};
 use super::run::{Runner, config, read_db};
 use crate::base::time::UnixMs;
-use crate::storage::{DbIndex, Engine, Txn};
+use crate::storage::{DbIndex, Engine, MemtableRep, Txn};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -19,6 +21,7 @@ const POINTS: [&str; 4] = [
 ];
 const DIR: &str = "KEDIS_TEST_CRASH_DIR";
 const SEED: &str = "KEDIS_TEST_CRASH_SEED";
+const MEMTABLE: &str = "KEDIS_TEST_CRASH_MEMTABLE";
 const STEPS: usize = 600;
 
 /// The operations from one commit to the next, that commit last. Exclusive operations and
@@ -61,7 +64,9 @@ fn child() {
         return;
     };
     let dir = Path::new(&dir);
-    let mut runner = Runner::open(dir, &Model::default());
+    let memtable = std::env::var(MEMTABLE).unwrap();
+    let memtable = MEMTABLES.into_iter().find(|it| it.name() == memtable);
+    let mut runner = Runner::open(dir, memtable.unwrap(), &Model::default());
     let mut done = std::fs::File::create(dir.join("done")).unwrap();
     for turn in turns(seed.parse().unwrap()) {
         turn.iter().for_each(|op| runner.apply(op));
@@ -74,28 +79,35 @@ fn survives_a_crash_at_every_point() {
     let seed = super::seed();
     let mut rng = fastrand::Rng::with_seed(seed);
     for point in POINTS {
-        for _ in 0..4 {
-            let hit = rng.u32(1..50);
-            crash_once(rng.u64(..), point, hit);
+        for before in MEMTABLES {
+            for after in MEMTABLES {
+                let hit = rng.u32(1..50);
+                crash_once(rng.u64(..), point, hit, [before, after]);
+            }
         }
     }
 }
 
-fn read_all(dir: &Path, now_ms: UnixMs) -> [BTreeMap<Vec<u8>, Key>; DBS as usize] {
-    let mut txn = Txn::new(Engine::open(config(dir)).unwrap());
+fn read_all(
+    dir: &Path,
+    memtable: MemtableRep,
+    now_ms: UnixMs,
+) -> [BTreeMap<Vec<u8>, Key>; DBS as usize] {
+    let mut txn = Txn::new(Engine::open(config(dir, memtable)).unwrap());
     txn.begin(now_ms).unwrap();
     let all = std::array::from_fn(|db| read_db(txn.reading(), DbIndex(db as u16)));
     txn.commit().unwrap();
     all
 }
 
-fn crash_once(seed: u64, point: &str, hit: u32) {
-    println!("sequence {seed}, {point}:{hit}");
+fn crash_once(seed: u64, point: &str, hit: u32, [before, after]: [MemtableRep; 2]) {
+    println!("sequence {seed}, {point}:{hit}, {before:?} and then {after:?}");
     let dir = tempfile::tempdir().unwrap();
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--ignored", "storage::tests::crash::child"])
         .env(DIR, dir.path())
         .env(SEED, seed.to_string())
+        .env(MEMTABLE, before.name())
         .env("KEDIS_FAIL_POINT", format!("{point}:{hit}"))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -108,7 +120,7 @@ fn crash_once(seed: u64, point: &str, hit: u32) {
     let (told, rest) = turns.split_at(done);
     told.iter().flatten().for_each(|op| model.apply(op));
 
-    let found = read_all(dir.path(), model.now_ms());
+    let found = read_all(dir.path(), after, model.now_ms());
     if found != model.dbs {
         let in_flight = rest.first().expect("a turn under way");
         let is_pass = in_flight.iter().any(|op| matches!(op, Op::Expire(_)));
@@ -126,7 +138,7 @@ fn crash_once(seed: u64, point: &str, hit: u32) {
         }
     }
     // The database works on from there.
-    let mut runner = Runner::open(dir.path(), &model);
+    let mut runner = Runner::open(dir.path(), before, &model);
     runner.check();
     let mut rng = fastrand::Rng::with_seed(seed);
     for _ in 0..100 {

@@ -6,7 +6,7 @@ use crate::encoding::meta::{Counted, MetaView};
 use crate::encoding::reader::Reader;
 use crate::encoding::{CollectionId, Meta, ValueType, keys, tag};
 use crate::storage::Direction;
-use crate::storage::{DbIndex, Engine, KeyMeta, StorageConfig, Txn, View};
+use crate::storage::{DbIndex, Engine, KeyMeta, MemtableRep, StorageConfig, Txn, View};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,8 +20,9 @@ pub struct Runner {
     model_entries_before: u64,
 }
 
-pub fn config(dir: &Path) -> StorageConfig {
+pub fn config(dir: &Path, memtable: MemtableRep) -> StorageConfig {
     let mut config = StorageConfig::for_tests(dir.join("db"));
+    config.memtable = memtable;
     config.databases = DBS;
     config.machine.memory_budget_bytes = 16 << 20;
     // Small, so that rows are flushed to table files.
@@ -33,8 +34,8 @@ pub fn config(dir: &Path) -> StorageConfig {
 
 impl Runner {
     /// `model` must be equal to the contents of the database.
-    pub fn open(dir: &Path, model: &Model) -> Runner {
-        let engine = Engine::open(config(dir)).unwrap();
+    pub fn open(dir: &Path, memtable: MemtableRep, model: &Model) -> Runner {
+        let engine = Engine::open(config(dir, memtable)).unwrap();
         Runner {
             txn: Txn::new(engine.clone()),
             other: Txn::new(engine.clone()),

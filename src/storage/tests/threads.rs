@@ -1,9 +1,10 @@
 //! Several threads on the same keys.
 
+use super::MEMTABLES;
 use super::run::config;
 use crate::base::time::UnixMs;
 use crate::encoding::{Meta, ValueType};
-use crate::storage::{DbIndex, Engine, KeyMeta, Txn, View};
+use crate::storage::{DbIndex, Engine, KeyMeta, MemtableRep, Txn, View};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -32,8 +33,9 @@ fn write(txn: &mut Txn, key: &[u8], old: Option<&Meta>, amount: i64) {
 #[test]
 fn transfers_between_locked_keys_keep_the_sum() {
     let seed = super::seed();
+    let memtable = MEMTABLES[seed as usize % MEMTABLES.len()];
     let dir = tempfile::tempdir().unwrap();
-    let engine = Engine::open(config(dir.path())).unwrap();
+    let engine = Engine::open(config(dir.path(), memtable)).unwrap();
     let mut txn = Txn::new(engine.clone());
     txn.begin(UnixMs(1)).unwrap();
     for n in 0..KEYS {
@@ -71,7 +73,7 @@ fn transfers_between_locked_keys_keep_the_sum() {
 #[test]
 fn a_snapshot_shows_one_moment_also_of_cached_rows() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = Engine::open(config(dir.path())).unwrap();
+    let engine = Engine::open(config(dir.path(), MemtableRep::BTree)).unwrap();
     let [mut reader, mut writer] = [(); 2].map(|()| Txn::new(engine.clone()));
     let mut set = |n: usize, to: i64| {
         writer.begin(UnixMs(1)).unwrap();
@@ -105,7 +107,7 @@ fn a_snapshot_shows_one_moment_also_of_cached_rows() {
 fn readers_share_a_key_that_they_waited_for() {
     const READERS: usize = 3;
     let dir = tempfile::tempdir().unwrap();
-    let engine = Engine::open(config(dir.path())).unwrap();
+    let engine = Engine::open(config(dir.path(), MemtableRep::BTree)).unwrap();
     let mut writer = Txn::new(engine.clone());
     writer.begin(UnixMs(1)).unwrap();
     // Three hashes, two of which share a stripe.
@@ -185,7 +187,7 @@ fn transfer(engine: Arc<Engine>, seed: u64) {
 #[test]
 fn a_lock_shows_what_its_last_holder_wrote_to_a_new_db() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = Engine::open(config(dir.path())).unwrap();
+    let engine = Engine::open(config(dir.path(), MemtableRep::BTree)).unwrap();
     let [mut early, mut first] = [(); 2].map(|()| Txn::new(engine.clone()));
     let key = name(0);
     for db in [DbIndex(0), DbIndex(1)] {

@@ -410,6 +410,15 @@ impl Server {
         start.elapsed()
     }
 
+    /// Has the server use the other one of the two memtables from its next start on.
+    pub fn change_memtable(&mut self) {
+        const FLAG: &str = "--rocksdb.memtable";
+        match self.flags.iter().position(|flag| flag == FLAG) {
+            Some(at) => _ = self.flags.drain(at..at + 2),
+            None => self.flags.extend([FLAG.to_owned(), "skiplist".to_owned()]),
+        }
+    }
+
     /// Sets the soft limit of open files of the process; returns the previous one.
     pub fn limit_files(&self, most: u64) -> u64 {
         use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};

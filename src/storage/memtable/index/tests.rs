@@ -1,10 +1,13 @@
 //! The index against an ordered map, one thread and several.
 
-use super::super::testing::{Heap, Sorted, internal, new_row, next, parts, user_key};
+use super::super::testing::{
+    Heap, Sorted, amount, cases, internal, new_row, next, parts, user_key,
+};
 use super::*;
 use proptest::prelude::*;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::thread;
 
 fn insert(index: &Index<Heap>, user: &[u8], version: u64) {
     let row = new_row(&index.arena, user, version);
@@ -100,12 +103,12 @@ fn assert_same(index: &Index<Heap>, sorted: &Sorted, probes: &[(Vec<u8>, u64)]) 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn rows_stand_in_order_and_are_found(
-        rows in prop::collection::vec((user_key(), 0..4u64), 0..600),
-        probes in prop::collection::vec((user_key(), 0..4u64), 0..200),
+        rows in prop::collection::vec((user_key(), 0..4u64), 0..amount(600, 60)),
+        probes in prop::collection::vec((user_key(), 0..4u64), 0..amount(200, 20)),
     ) {
         let index = Index::new(Heap::default());
         let mut sorted = Sorted::new();
@@ -119,12 +122,12 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn rows_whose_places_are_found_together_stand_in_order(
         groups in prop::collection::vec(
-            prop::collection::vec((user_key(), 0..4u64), 1..20), 0..60),
+            prop::collection::vec((user_key(), 0..4u64), 1..20), 0..amount(60, 6)),
     ) {
         let index = Index::new(Heap::default());
         let mut sorted = Sorted::new();
@@ -139,14 +142,17 @@ proptest! {
     }
 }
 
+/// Rows of the larger tests.
+const ROWS: u64 = amount(20_000, 200) as u64;
+
 /// Rows of one group go to one leaf, which is split meanwhile or was full before.
 #[test]
 fn places_do_not_outlast_their_leaf() {
     for step in [1, 3, 7919] {
         let index = Index::new(Heap::default());
         let mut sorted = Sorted::new();
-        let users: Vec<_> = (0..20_000u64)
-            .map(|i| format!("key:{:08}", i * step % 20_000).into_bytes())
+        let users: Vec<_> = (0..ROWS)
+            .map(|i| format!("key:{:08}", i * step % ROWS).into_bytes())
             .collect();
         for group in users.chunks(40) {
             let rows: Vec<_> = group.iter().map(|user| (user.clone(), 1)).collect();
@@ -164,16 +170,16 @@ fn places_do_not_outlast_their_leaf() {
 fn rows_may_come_in_any_order() {
     let orders: [fn(u64) -> u64; 4] = [
         |i| i,
-        |i| 19_999 - i,
-        // All of the numbers below 20,000, since it has no factor with this one.
-        |i| i * 7919 % 20_000,
+        |i| ROWS - 1 - i,
+        // All of the numbers below, since it has no factor with this one.
+        |i| i * 7919 % ROWS,
         // Up from both ends of the middle.
-        |i| if i % 2 == 0 { i / 2 } else { 10_000 + i / 2 },
+        |i| i / 2 + if i % 2 == 0 { 0 } else { ROWS / 2 },
     ];
     for order in orders {
         let index = Index::new(Heap::default());
         let mut sorted = Sorted::new();
-        for user in (0..20_000).map(|i| format!("user:{:08}:name", order(i)).into_bytes()) {
+        for user in (0..ROWS).map(|i| format!("user:{:08}:name", order(i)).into_bytes()) {
             insert(&index, &user, 1);
             sorted.insert((user, std::cmp::Reverse(1)), ());
         }
@@ -185,7 +191,7 @@ fn rows_may_come_in_any_order() {
 fn the_versions_of_one_key_stand_newest_first() {
     let index = Index::new(Heap::default());
     let mut sorted = Sorted::new();
-    for version in 0..5000 {
+    for version in 0..amount(5000, 50) as u64 {
         for user in [&b"a"[..], b"counter", b"counter\0", b"z"] {
             insert(&index, user, version);
             sorted.insert((user.to_vec(), std::cmp::Reverse(version)), ());
@@ -197,11 +203,14 @@ fn the_versions_of_one_key_stand_newest_first() {
 #[test]
 fn rows_in_order_fill_the_nodes() {
     let index = Index::new(Heap::default());
-    for i in 0..32_000u32 {
+    const ROWS: usize = amount(32_000, 320);
+    for i in 0..ROWS as u32 {
         insert(&index, &i.to_be_bytes(), 1);
     }
-    let allocated = index.arena.allocations() - 32_000;
-    assert!(allocated < 32_000 / FAN_OUT + 50, "{allocated} nodes");
+    // Each level above the leaves has a part of the nodes of the one below.
+    let allocated = index.arena.allocations() - ROWS;
+    let expected = ROWS / (FAN_OUT - 1) + 20;
+    assert!(allocated < expected, "{allocated} nodes");
 }
 
 /// Indices that readers and a writer share, as they do in RocksDB.
@@ -237,7 +246,7 @@ fn look_while_writing(
                 let bytes = internal(user, 1);
                 while !shared.over.load(Relaxed) {
                     let index = &shared.indices[shared.now.load(Acquire)];
-                    (0..50).for_each(|_| look(index, Key::new(&bytes)));
+                    (0..amount(50, 1)).for_each(|_| look(index, Key::new(&bytes)));
                 }
             });
         }
@@ -268,12 +277,12 @@ fn a_row_is_found_while_its_node_changes() {
             assert!(unsafe { Key::of(row) } < key);
         }
     };
-    look_while_writing(1500, &wanted, look, |index| {
-        for len in (0..60).rev() {
+    look_while_writing(amount(1500, 15), &wanted, look, |index| {
+        for len in (0..60).rev().step_by(amount(1, 10)) {
             insert(index, &word(len, b'a'), 1);
             insert(index, &word(len, b'z'), 1);
         }
-        for version in 2..400 {
+        for version in 2..amount(400, 40) as u64 {
             insert(index, &wanted, version);
         }
     });
@@ -285,8 +294,8 @@ fn the_last_row_is_found_while_others_come_before_it() {
         assert!(has(index.last(), key));
         assert!(has(index.at_or_after(key), key));
     };
-    look_while_writing(40, b"z", look, |index| {
-        for user in 0..20_000u32 {
+    look_while_writing(amount(40, 1), b"z", look, |index| {
+        for user in 0..ROWS as u32 {
             insert(index, &user.to_be_bytes(), 1);
         }
     });
@@ -294,7 +303,7 @@ fn the_last_row_is_found_while_others_come_before_it() {
 
 #[test]
 fn readers_find_what_was_there_when_they_began() {
-    const ROWS: usize = 60_000;
+    const ROWS: usize = amount(60_000, 20);
     let index = Index::new(Heap::default());
     let user = |i: usize| format!("key:{:012}", i * 7919 % ROWS * 3).into_bytes();
     let (done, over) = (AtomicUsize::new(0), AtomicBool::new(false));

@@ -1,13 +1,13 @@
 //! A memtable's segments against an ordered map, one thread and several.
 
-use super::super::testing::{Heap, Sorted, internal, new_row, parts, user_key};
+use super::super::testing::{Heap, Sorted, amount, cases, internal, new_row, parts, user_key};
 use super::*;
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use crate::encoding::tag;
 use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::ops::Bound::{Excluded, Unbounded};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
 
 /// User key and version.
@@ -111,24 +111,27 @@ fn one_step(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(cases(128))]
 
     #[test]
     fn cursors_bring_the_rows_of_all_segments_in_order(
-        users in prop::collection::vec(user_key(), 0..1000),
-        steps in prop::collection::vec(step(), 0..40),
+        users in prop::collection::vec(user_key(), 0..amount(1000, 100)),
+        steps in prop::collection::vec(step(), 0..amount(40, 8)),
     ) {
         let (segments, sorted) = filled(&users);
         walk(&segments, &sorted, &steps);
     }
 }
 
+/// Rows of three kinds.
+const ROWS: u64 = amount(6000, 300) as u64;
+
 /// What all keys have in common is less in the middle than at either end.
 #[test]
 fn rows_of_several_kinds_are_in_order() {
-    let users: Vec<Vec<u8>> = (0..6000u64)
+    let users: Vec<Vec<u8>> = (0..ROWS)
         .map(|i| match i % 3 {
-            0 => format!("key:{:012}", i * 7919 % 6000).into_bytes(),
+            0 => format!("key:{:012}", i * 7919 % ROWS).into_bytes(),
             1 => format!("{}:{:04}", "k".repeat(30), i % 500).into_bytes(),
             _ => [&b"\x05"[..], &(i * 31 % 97).to_be_bytes()].concat(),
         })
@@ -151,12 +154,13 @@ fn rows_of_several_kinds_are_in_order() {
 #[test]
 fn there_are_few_segments() {
     let segments = Segments::new(Heap::default());
-    for version in 0..100_000u64 {
+    const ROWS: usize = amount(100_000, 1000);
+    for version in 0..ROWS as u64 {
         insert(&segments, &version.to_be_bytes(), version);
     }
     // Each is an eighth of what there was before it: all of them are twice as much
     // after six.
-    let doublings = (100_000 / (SEGMENTS * SEGMENT_ROWS)).ilog2() as usize + 1;
+    let doublings = (ROWS / (SEGMENTS * SEGMENT_ROWS)).ilog2() as usize + 1;
     let count = segments.all().count();
     assert!(count <= SEGMENTS + 6 * doublings, "{count} segments");
 }
@@ -171,7 +175,7 @@ fn cursors_see_what_came_later_when_they_start_again() {
     let (segments, mut sorted) = filled(&users);
     let mut cursor = Cursor::new(&segments, Walk::Everywhere);
     let mut at = parts(cursor.first());
-    for round in 0..300u64 {
+    for round in 0..amount(300, 20) as u64 {
         for i in 0..SEGMENT_ROWS as u64 / 4 {
             let (user, version) = ((round * 37 + i * 113) % 1000, 1000 + round);
             if sorted
@@ -208,7 +212,9 @@ fn cursors_see_what_came_later_when_they_start_again() {
 /// Versions of a key are found newest first if newer segments are asked first.
 #[test]
 fn newer_segments_have_newer_versions() {
-    let users: Vec<Vec<u8>> = (0..2000u64).map(|i| vec![(i % 7) as u8]).collect();
+    let users: Vec<Vec<u8>> = (0..amount(2000, 500) as u64)
+        .map(|i| vec![(i % 7) as u8])
+        .collect();
     let (segments, _) = filled(&users);
     assert!(segments.all().count() > 10);
     let newest = internal(&[3], u64::MAX);
@@ -234,9 +240,11 @@ fn row_of_map(id: u8, i: u64) -> Vec<u8> {
     .concat()
 }
 
-/// Rows of sixty maps, one map after the other: each has rows in a few segments.
+const MAPS: u8 = amount(60, 20) as u8;
+
+/// Rows of many maps, one map after the other: each has rows in a few segments.
 fn rows_of_maps() -> Vec<Vec<u8>> {
-    (0..60)
+    (0..MAPS)
         .flat_map(|id| (0..30).map(move |i| row_of_map(id, i)))
         .collect()
 }
@@ -269,7 +277,7 @@ fn walks_within_a_map_have_all_its_rows_and_few_segments() {
     let (segments, sorted) = filled(&rows_of_maps());
     let count = segments.all().count();
     let mut places = 0;
-    for id in 0..60 {
+    for id in 0..MAPS {
         let mut cursor = Cursor::new(&segments, Walk::WithinMap);
         let first = internal(&row_of_map(id, 0), u64::MAX);
         let mut row = cursor.at_or_after(Key::new(&first));
@@ -282,7 +290,10 @@ fn walks_within_a_map_have_all_its_rows_and_few_segments() {
             row = cursor.next();
         }
     }
-    assert!(places < 60 * count / 5, "{places} of {count} segments each");
+    assert!(
+        places < usize::from(MAPS) * count / 5,
+        "{places} of {count} segments each"
+    );
     let nowhere = internal(&row_of_map(200, 0), u64::MAX);
     let mut cursor = Cursor::new(&segments, Walk::WithinMap);
     let row = parts(cursor.at_or_after(Key::new(&nowhere)));
@@ -299,7 +310,7 @@ fn walks_within_a_map_have_all_its_rows_and_few_segments() {
 /// order, whichever way.
 #[test]
 fn cursors_pass_what_was_there_when_they_began() {
-    const ROWS: usize = 40_000;
+    const ROWS: usize = amount(40_000, 20);
     let segments = Segments::new(Heap::default());
     let user = |i: usize| format!("key:{:012}", i * 7919 % ROWS).into_bytes();
     let (done, over) = (AtomicUsize::new(0), AtomicBool::new(false));
