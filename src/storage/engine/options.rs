@@ -106,8 +106,17 @@ pub struct StorageConfig {
 
 /// Sets options that no parameter sets.
 #[cfg(test)]
-#[derive(Debug, Clone, Copy)]
-pub struct MoreOptions(pub fn(&mut Options));
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MoreOptions(pub Option<fn(&mut Options)>);
+
+#[cfg(test)]
+impl MoreOptions {
+    fn set(self, options: &mut Options) {
+        if let Some(set) = self.0 {
+            set(options);
+        }
+    }
+}
 
 #[cfg(test)]
 impl Eq for MoreOptions {}
@@ -115,7 +124,7 @@ impl Eq for MoreOptions {}
 #[cfg(test)]
 impl PartialEq for MoreOptions {
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::fn_addr_eq(self.0, other.0)
+        self.0.map(|set| set as usize) == other.0.map(|set| set as usize)
     }
 }
 
@@ -151,7 +160,7 @@ impl StorageConfig {
             accept_data_loss: false,
             disk_reserve_bytes: 128 << 20,
             #[cfg(test)]
-            more_options: MoreOptions(|_| ()),
+            more_options: MoreOptions::default(),
         }
     }
 
@@ -308,7 +317,7 @@ impl RocksOptions {
         }
         let mut db = db.get_options_from_string(more)?;
         #[cfg(test)]
-        (config.more_options.0)(&mut db);
+        config.more_options.set(&mut db);
         // After `get_options_from_string`, which does not keep it.
         db.set_env(&disk.env());
         Ok(RocksOptions {
@@ -338,7 +347,7 @@ impl RocksOptions {
         #[cfg_attr(not(test), expect(unused_mut))]
         let mut options = options.get_options_from_string(more)?;
         #[cfg(test)]
-        (self.config.more_options.0)(&mut options);
+        self.config.more_options.set(&mut options);
         memtable.check(&self.db, &options)?;
         Ok(options)
     }

@@ -226,7 +226,7 @@ fn options_that_would_lose_rows_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let mut config = StorageConfig::for_tests(dir.path().to_owned());
         drop(with_a_key(config.clone()));
-        config.more_options = super::super::engine::options::MoreOptions(set);
+        config.more_options = super::super::engine::options::MoreOptions(Some(set));
         let refusal = |opened: Result<_, StorageError>| match opened {
             Ok(()) => panic!("{name} is taken"),
             Err(error) => error.to_string(),
