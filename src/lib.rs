@@ -105,7 +105,7 @@
 //! | 7 | commit lock (`Engine::commit`) | the next binlog position, the counts, the order of batches | 1 to 6. The holder writes one batch to RocksDB |
 //! | 8 | `Engine::snapshots` | whether files may be dropped | 1. Held while the log is synced before files of a cleared DB are dropped |
 //! | 9 | `Engine::unstalled` | which DBs have no write stalls | nothing. The disk thread alone takes it |
-//! | 10 | list of tables that are put aside (`storage::rot`) | which tables compactions leave alone | 1, 2. Held while RocksDB compacts what somebody has asked for; RocksDB's own threads only try it |
+//! | 10 | list of tables that are put aside (`storage::rot`) | which tables compactions leave alone | 1, 2. Held while RocksDB runs a compaction that Kedis has started; RocksDB's own threads only try it |
 //! | 11 | `Families::keyspaces` | which column family is which DB | 1, 2, 4, 5, 7, 9, 10 |
 //! | 12 | `Families::new` | numbers of column families | 1, 2, 11 |
 //! | 13 | list of collections that are written before their commit (`Ahead`) | what reclaim must leave alone | 1, 2 |

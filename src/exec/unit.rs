@@ -68,7 +68,7 @@ impl<'a> Scope<'a> {
     }
 
     /// Whether the scope is all keys of all DBs.
-    pub fn is_everything(&self) -> bool {
+    pub(super) fn is_everything(&self) -> bool {
         self.everything
     }
 }

@@ -76,7 +76,8 @@ pub struct ClientInfo {
     pub thread: usize,
     /// When it connected, Unix ms.
     pub created_ms: UnixMs,
-    /// When it last sent a request or read a reply, Unix ms.
+    /// When it last sent a request or read a reply, or when output began to wait for it,
+    /// Unix ms.
     pub active_ms: AtomicUnixMs,
     /// Selected DB.
     pub db: AtomicU32,

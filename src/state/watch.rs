@@ -71,7 +71,7 @@ impl Watchers {
     }
 
     /// Marks the watchers of those of these keys that did not exist and do now, as they were
-    /// in the other DB. Rows are read without the lock of a shard; nobody watches another key
+    /// in the other DB. Rows are read without the lock of a shard; no client watches another key
     /// meanwhile, as the DBs are exchanged under the gate. A row that cannot be read makes
     /// EXEC fail rather than go on.
     fn mark_moved_in(&self, keys: &dyn Keys, is_in: impl Fn(&Entry) -> bool) {

@@ -7,7 +7,7 @@
 //! thread panics, whether or not it would have had to wait. A deadlock is so found by any
 //! test that takes the two locks in the wrong order once.
 //!
-//! A lock that is only tried ([`Mutex::try_lock`]) needs no order, as nobody waits for it,
+//! A lock that is only tried ([`Mutex::try_lock`]) needs no order, as the thread does not wait for it,
 //! but counts as held. Locks that are no mutexes, the gate and the stripes of keys, say so
 //! themselves: [`check`], [`enter`], [`leave`].
 //!

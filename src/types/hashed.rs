@@ -448,7 +448,7 @@ impl Walk {
     const TOTAL_BYTES: usize = 32 << 20;
 
     /// The beginning of one of `walks` walks at the same time.
-    pub fn one_of(walks: usize) -> Walk {
+    pub(super) fn one_of(walks: usize) -> Walk {
         Walk {
             from: None,
             done: false,

@@ -110,7 +110,7 @@ impl Members {
     }
 
     /// The value of a looked-up key, which must be a hash or a set.
-    pub fn from_meta(db: DbIndex, found: KeyMeta) -> OpResult<Members> {
+    fn from_meta(db: DbIndex, found: KeyMeta) -> OpResult<Members> {
         let kind = found.meta.kind;
         let form = if found.meta.rows {
             let Grown { counted, peak } = Grown::decode(&found.body)?;

@@ -65,7 +65,7 @@ impl Zset {
     }
 
     /// The value of a looked-up key, which must be a sorted set.
-    pub fn from_key(db: DbIndex, found: KeyMeta) -> OpResult<Zset> {
+    fn from_key(db: DbIndex, found: KeyMeta) -> OpResult<Zset> {
         let form = Form::decode(db, &found.meta, found.body)?;
         Ok(Zset { form })
     }

@@ -491,7 +491,7 @@ fn a_read_of_a_changed_block_is_logged() {
     let log = server.log();
     let warnings = log
         .lines()
-        .filter(|line| line.contains("the disk does not give back"));
+        .filter(|line| line.contains("data on the disk is corrupt"));
     let warnings: Vec<&str> = warnings.collect();
     assert!(
         warnings.len() == 1 && warnings[0].contains(&name),

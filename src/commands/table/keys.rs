@@ -145,14 +145,14 @@ impl KeySpec {
 
     /// The same spec for a command that does not always do the same with its keys: COMMAND
     /// INFO says of them all that it may do.
-    pub const fn varying(mut self, flags_of: FlagsOf) -> KeySpec {
+    pub(in crate::commands) const fn varying(mut self, flags_of: FlagsOf) -> KeySpec {
         self.flags = self.flags.union(KeyFlags::VARIABLE_FLAGS);
         self.flags_of = Some(flags_of);
         self
     }
 
     /// What the command does with the keys, given these arguments.
-    pub fn flags_with(&self, args: &[&[u8]]) -> KeyFlags {
+    pub(in crate::commands) fn flags_with(&self, args: &[&[u8]]) -> KeyFlags {
         match self.flags_of {
             Some(flags_of) => flags_of(args),
             // That the spec may miss keys says nothing of those that it finds.

@@ -474,7 +474,7 @@ impl Command {
     }
 
     /// Sets the tips of COMMAND INFO, in the order of its reply.
-    pub const fn tips(mut self, tips: &'static [Tip]) -> Command {
+    pub(in crate::commands) const fn tips(mut self, tips: &'static [Tip]) -> Command {
         self.tips = tips;
         self
     }

@@ -10,6 +10,7 @@ use crate::state::delivery::{Delivery, Form};
 use crate::state::eviction::Loan;
 use crate::state::mailbox::Socket;
 use crate::state::tracking;
+use crate::sys::clock;
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 
@@ -139,7 +140,11 @@ impl Connection {
     /// Publishes the memory of the output in the client's statistics.
     pub(super) fn show_output(&mut self, memory: &ClientMemory) {
         let info = &self.session.info;
-        info.output_bytes.store(self.unsent(), Ordering::Relaxed);
+        let unsent = self.unsent();
+        if info.output_bytes.swap(unsent, Ordering::Relaxed) == 0 && unsent > 0 {
+            // However long the client has waited for this reply, it could not read it before.
+            info.active_ms.store(clock::unix_ms(), Ordering::Relaxed);
+        }
         let capacity = self.backlog.capacity() + self.reply.buf.capacity();
         info.output_capacity.store(capacity, Ordering::Relaxed);
         self.show_memory(memory);

@@ -107,7 +107,7 @@ impl Locks {
 
     /// Takes the stripe if it is free.
     pub fn try_lock(&self, stripe: Stripe, owner: Owner) -> TryLock {
-        // Who does not get it here waits for it next.
+        // A caller that does not get the stripe here waits for it next.
         lock_order::check_beside(Lock::KeyStripe);
         match self
             .word(stripe)

@@ -50,7 +50,7 @@ pub struct MutexGuard<'a, T: ?Sized, const LOCK: u8> {
 }
 
 impl<T, const LOCK: u8> Mutex<T, LOCK> {
-    /// A mutex that nobody holds.
+    /// A mutex that no thread holds.
     pub const fn new(value: T) -> Self {
         Mutex(parking_lot::Mutex::new(value))
     }
@@ -80,7 +80,7 @@ impl<T: ?Sized, const LOCK: u8> Mutex<T, LOCK> {
         MutexGuard { guard, _held }
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T, LOCK>> {
         let guard = self.0.try_lock()?;
@@ -88,7 +88,7 @@ impl<T: ?Sized, const LOCK: u8> Mutex<T, LOCK> {
         Some(MutexGuard { guard, _held })
     }
 
-    /// The value, which nobody else can have.
+    /// The value: the borrow is exclusive, so no thread holds the lock.
     #[inline]
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
@@ -155,7 +155,7 @@ pub struct RwLockWriteGuard<'a, T: ?Sized, const LOCK: u8> {
 }
 
 impl<T, const LOCK: u8> RwLock<T, LOCK> {
-    /// A lock that nobody holds.
+    /// A lock that no thread holds.
     pub const fn new(value: T) -> Self {
         RwLock(parking_lot::RwLock::new(value))
     }
@@ -180,7 +180,7 @@ impl<T: ?Sized, const LOCK: u8> RwLock<T, LOCK> {
         RwLockWriteGuard { guard, _held }
     }
 
-    /// Takes the lock to write if nobody has it.
+    /// Takes the lock to write if it is free.
     #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T, LOCK>> {
         let guard = self.0.try_write()?;
