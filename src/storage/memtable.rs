@@ -1,23 +1,24 @@
 //! The memtables of DBs: RocksDB's `MemTableRep` over an index of our own.
 //!
-//! A memtable should be small, so that the processor's cache holds what a new row's
-//! place is searched in; and large, so that what is written again and again goes to a
-//! file once, and compactions have less to do. So it has many [`segments`], of which
-//! only the newest is written to. With RocksDB's skip list even there a quarter of the
-//! instructions of a SET went into the search; the [`index`] of a segment is a B-tree
-//! over a list instead.
+//! In a small memtable the processor's cache holds what the search for a new row's place
+//! reads. A large memtable writes a row that changes often to a file only once, and leaves
+//! less to compact. To have both, a memtable consists of many [`segments`], and rows are
+//! added to the newest one only. The [`index`] of a segment is a B-tree over a linked list:
+//! with RocksDB's skip list the search took a quarter of the instructions of a SET, even
+//! in memtables of that size.
 //!
-//! Measured as processor time of the server, medians of three to six launches, SET with
-//! `-P 16` and MSET of ten without, in hours in which launches differed by a third: the
-//! B-tree took 0.82 to 0.89 of what the skip list did, in twelve memtables of 2 MiB to a
-//! file; one of 96 MiB with segments 0.74 to 0.88 of that. The segments' own [`filter`]s
-//! instead of RocksDB's took 0.88 and 0.93 of that; looking up together what a commit
-//! is about to write ([`expected`]) 0.82 and 0.91 of that again. Segments of four times
-//! the rows were no faster.
+//! Measured as processor time of the server for SET with `-P 16` and for MSET of ten keys
+//! without a pipeline; medians of three to six launches, which differed by up to a third:
 //!
-//! `rep.cc` is what RocksDB calls; it knows RocksDB's classes and little else. It takes
-//! rows from one thread at a time ([`index::Index::insert`]), so DBs with this memtable
-//! are opened without `allow_concurrent_memtable_write`; commits take turns anyway.
+//! - B-tree instead of skip list, each with twelve memtables of 2 MiB to a file: 0.82 to 0.89.
+//! - One memtable of 96 MiB with segments instead of these twelve: 0.74 to 0.88 of that.
+//! - The segments' own [`filter`]s instead of RocksDB's: 0.88 and 0.93 of that.
+//! - Places of a commit's rows looked up together ([`expected`]): 0.82 and 0.91 of that.
+//! - Segments of four times the rows: no gain.
+//!
+//! RocksDB calls `rep.cc`, which adapts its classes to the functions below. One thread at a
+//! time may add rows ([`index::Index::insert`]), so DBs with this memtable are opened without
+//! `allow_concurrent_memtable_write`. The commit lock puts commits in order anyway.
 
 mod expected;
 mod filter;
@@ -47,7 +48,7 @@ unsafe extern "C" {
     fn kedis_memtable_allocate(allocator: *mut c_void, bytes: usize) -> *mut u8;
 }
 
-/// RocksDB's memory for one memtable.
+/// RocksDB's allocator for one memtable.
 #[derive(Clone, Copy)]
 struct Memory(NonNull<c_void>);
 
@@ -98,7 +99,7 @@ mod calls {
     }
 
     /// # Safety
-    /// As [`Segments::insert`] wants it.
+    /// As of [`Segments::insert`].
     #[unsafe(no_mangle)]
     unsafe extern "C" fn kedis_memtable_insert(memtable: &Segments<Memory>, row: NonNull<Row>) {
         // SAFETY: by the contract.
@@ -106,7 +107,7 @@ mod calls {
     }
 
     /// # Safety
-    /// The key is one.
+    /// The key points to the bytes of an internal key, which live during the call.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn kedis_memtable_with_versions_of(
         memtable: &Segments<Memory>,
@@ -117,7 +118,7 @@ mod calls {
     }
 
     /// # Safety
-    /// The key is one.
+    /// The key points to the bytes of an internal key, which live during the call.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn kedis_memtable_at_or_after(
         memtable: &Segments<Memory>,
@@ -166,7 +167,7 @@ mod calls {
     }
 
     /// # Safety
-    /// The key is one.
+    /// The key points to the bytes of an internal key, which live during the call.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn kedis_cursor_at_or_after(
         cursor: &mut Cursor<'_, Memory>,
@@ -177,7 +178,7 @@ mod calls {
     }
 
     /// # Safety
-    /// The key is one.
+    /// The key points to the bytes of an internal key, which live during the call.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn kedis_cursor_at_or_before(
         cursor: &mut Cursor<'_, Memory>,

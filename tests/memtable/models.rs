@@ -1,7 +1,6 @@
-//! What readers may see while rows come in, in all orders that loom can think of: those of
-//! the threads' steps, up to so many preemptions (`LOOM_MAX_PREEMPTIONS`), and those in which
-//! a processor may show one thread's stores to another. `run` has a list of changes to the
-//! memtable with which these models must fail.
+//! Models of readers beside a writer. Loom runs each in all orders of the threads' steps, up to
+//! a number of preemptions (`LOOM_MAX_PREEMPTIONS`), and with all values that the memory model
+//! lets a load see. `mutations.py` lists changes to the memtable with which the models must fail.
 
 #![allow(unsafe_code)]
 
@@ -21,7 +20,8 @@ fn explore(model: impl Fn() + Send + Sync + 'static) {
     explore_up_to(2, model);
 }
 
-/// Faults of such protocols need one preemption or two, and each more takes many times as long.
+/// Faults of such protocols show with one preemption or two, and each further one takes many
+/// times as long.
 fn explore_up_to(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);
@@ -65,8 +65,9 @@ impl Shared {
         }
     }
 
-    /// A search finds the first of `there` that is not less than `wanted`, or one of `coming`
-    /// before it, and before that only what is less.
+    /// Checks searches for `wanted`. `at_or_after` finds the first of `there` that is not less,
+    /// or one of `coming` before that. `before` finds the last lesser one of `there`, or a lesser
+    /// row after that.
     fn check(&self, wanted: &str, there: &[&str], coming: &[&str]) {
         let bytes = key(wanted);
         let found = user(self.index.at_or_after(Key::new(&bytes)));
@@ -89,7 +90,7 @@ impl Shared {
         );
     }
 
-    /// A walk passes all of `there`, in order.
+    /// Checks that a walk visits all of `there`, in order.
     fn walk(&self, there: &[&str]) {
         let mut row = self.index.first();
         let mut users = Vec::new();
@@ -129,7 +130,7 @@ fn insert_against_search(there: &'static [&str], coming: &'static [&str], wanted
     });
 }
 
-/// The leaf has room: what it has moves to the right.
+/// The leaf has room, and its row moves to the right.
 #[test]
 fn a_row_comes_in_before_another() {
     insert_against_search(&["m"], &["a"], "c");
@@ -176,7 +177,7 @@ fn a_walk_goes_on_while_rows_come() {
     });
 }
 
-/// The second place is none any more once the first row has come in, and the leaf is split.
+/// The first row makes the second place invalid, and the second row splits the leaf.
 #[test]
 fn rows_come_to_places_that_were_looked_up() {
     explore_up_to(1, || {
@@ -191,7 +192,7 @@ fn rows_come_to_places_that_were_looked_up() {
     });
 }
 
-/// RocksDB has one thread write after the other, which its own mutex puts in order.
+/// RocksDB's mutex lets one thread write after the other.
 #[test]
 fn two_writers_take_turns() {
     explore_up_to(1, || {
@@ -213,14 +214,14 @@ fn two_writers_take_turns() {
     });
 }
 
-/// Segments, and how many rows their readers have been told of.
+/// Segments, and how many of their rows are published to readers, as RocksDB publishes them.
 struct Published {
     heap: Heap,
     segments: Segments<Heap>,
     told: AtomicUsize,
 }
 
-/// In this order.
+/// User keys, in the order in which their rows are added.
 const USERS: [&str; 3] = ["m", "c", "t"];
 
 impl Published {
@@ -255,7 +256,7 @@ impl Published {
     }
 }
 
-/// Each row begins a segment here, while readers look for those they have been told of.
+/// Each row begins a segment, while the reader looks up the rows that are published.
 #[test]
 fn segments_are_sealed_and_begun() {
     explore(|| {
@@ -273,7 +274,7 @@ fn segments_are_sealed_and_begun() {
     });
 }
 
-/// A cursor brings the rows of several segments in order, as a flush and a scan do.
+/// A cursor merges the rows of several segments in order, for flushes and scans.
 #[test]
 fn segments_are_merged_while_they_come() {
     explore(|| {

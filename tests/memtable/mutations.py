@@ -1,7 +1,7 @@
 """Weakens the memtable in one place at a time, in a copy of it; loom's models must fail each time.
 
-Called by `run --mutations`, in the folder of the repository. Each entry: what it takes away,
-a file, a text that stands there, what takes its place, and how many of its places are meant.
+Called by `run --mutations`, in the folder of the repository. Each entry: a description, a file,
+a text that the file has exactly once, and the text that replaces it.
 """
 
 import os
@@ -11,8 +11,9 @@ import subprocess
 import sys
 import tempfile
 
-# Not in the list: the releases of slots and of filters' words. The fence at the beginning of a
-# change makes up for the former, and readers are told of a row by RocksDB after the latter.
+# Not in the list, since the models pass without them: the release stores of slots and of the
+# words of filters. The fence at the beginning of a change orders the former; RocksDB publishes
+# a row to readers after the latter.
 INDEX, ROW, SEGMENTS = "index.rs", "row.rs", "segments.rs"
 
 MUTATIONS = [
@@ -69,7 +70,7 @@ def survives(root, mutation, target):
         if text.count(old) != 1:
             sys.exit(f"{name} has {text.count(old)} of {old!r}: bring the mutation up to date")
         path.write_text(text.replace(old, new))
-        # What is older than the last build would not be built.
+        # Cargo does not build files that are older than its last build.
         for file in copy.rglob("*.rs"):
             file.touch()
         done = subprocess.run(

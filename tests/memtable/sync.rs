@@ -12,12 +12,12 @@ loom::thread_local! {
     static WRITES: Cell<bool> = Cell::new(false);
 }
 
-/// Runs what a writer does; no other thread is one meanwhile.
+/// Runs `write` as the writer; there is only one at a time.
 ///
-/// Loom looks for the point before which a store could have come only at the last access
-/// before it. A writer loads before it stores, and where loom takes its own load for that
-/// access it tries one order alone. So a writer's loads are hidden from it: only writers
-/// store, one at a time, and loom still reports a load that another store races with.
+/// Where loom finds a store, it considers another order only with respect to the last access
+/// before it. A writer loads before it stores, and if that load is the last access, loom tries
+/// one order alone. So the writer's loads are hidden from loom. That is sound: only writers
+/// store, one at a time, and loom still reports a load that races with a store.
 pub fn as_writer(write: impl FnOnce()) {
     WRITES.with(|writes| writes.set(true));
     write();
@@ -70,7 +70,7 @@ unsafe impl Sync for Plain {}
 impl Plain {
     pub fn written() -> Self {
         let plain = Plain(loom::cell::UnsafeCell::new(()));
-        // Loom does not take the creation for a step of its own.
+        // Loom does not count the creation as a write.
         plain.0.with_mut(|_| ());
         plain
     }

@@ -1,12 +1,12 @@
 //! The rows that a commit is about to write.
 //!
-//! RocksDB hands the memtable one row after the other, and the search for each waits for
-//! memory that is in no cache of the processor: for nodes, and for the row before it in
-//! the list. A commit says first which rows it writes, so the memtable looks for the
-//! places of several at a time (see [`Index::places`]).
+//! RocksDB inserts one row after the other, and the search for the place of each waits for
+//! cache misses: in nodes, and in the row before it in the list. A commit announces the rows
+//! that it writes, so that the memtable can look up the places of several rows together (see
+//! [`Index::places`]).
 //!
-//! That is no more than a hint: what comes may be something else, as when RocksDB has one
-//! thread write what others want written, too.
+//! The announcement is only a hint. Other rows may come, for instance when RocksDB has one
+//! thread write the batches of others as well.
 
 #![allow(unsafe_code)]
 
@@ -16,34 +16,35 @@ use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::{mem, ptr};
 
-/// Rows that are looked up together: what is fetched for them stays in the fastest cache.
+/// Rows that are looked up together: few enough for the fastest cache to hold what is
+/// prefetched for them.
 const TOGETHER: usize = 16;
 
-/// Bytes of keys that are kept; what is written beyond them is looked for when it comes.
+/// The most bytes of keys that are kept. The places of rows beyond that are searched one by one.
 const MOST_BYTES: usize = if cfg!(miri) { 1 << 14 } else { 1 << 18 };
 
 thread_local! {
-    /// Those of the write that this thread is in.
+    /// The rows of the write that this thread is doing.
     static EXPECTED: RefCell<Rows> = RefCell::new(Rows::new());
 }
 
-/// The rows of one write, in order.
+/// The rows that one write is expected to add, in order.
 pub struct Rows {
-    /// Internal keys with a version newer than all others, one behind the other.
+    /// Internal keys, one after the other, each with a version newer than all others.
     keys: Vec<u8>,
     rows: Vec<Row>,
-    /// The one that comes next.
+    /// The number of the row that is expected next.
     next: usize,
-    /// The places of these rows, from `first` on, in one index.
+    /// `places` are those of the rows from `first` on, in the index with this address.
     first: usize,
     places: Vec<Place>,
     index: *const (),
 }
 
 struct Row {
-    /// What tells memtables apart.
+    /// A number that the rows of one memtable have in common.
     memtable: u64,
-    /// Where its key ends.
+    /// The end of its key in `keys`.
     end: usize,
 }
 
@@ -59,13 +60,13 @@ impl Rows {
         }
     }
 
-    /// No rows, with the memory of earlier ones.
+    /// No rows, with the memory that earlier ones of this thread had.
     pub fn begin() -> Self {
         EXPECTED.replace(Rows::new())
     }
 
-    /// There is going to be a row, put or deleted, with this user key. It is not expected
-    /// if its key finds no room among those that are kept.
+    /// Announces a row, put or deleted, with this user key. The row is left out if there is no
+    /// room for its key.
     pub fn push(&mut self, memtable: u64, user: &[u8]) {
         if self.keys.len() + user.len() + TRAILER > MOST_BYTES {
             return;
@@ -76,7 +77,8 @@ impl Rows {
         self.rows.push(Row { memtable, end });
     }
 
-    /// Has them written, by one write of RocksDB's: no memtable is replaced within that.
+    /// Runs `write` with these rows announced. That is one write of RocksDB, during which no
+    /// memtable is replaced.
     pub fn during<R>(self, write: impl FnOnce() -> R) -> R {
         let _end = End;
         EXPECTED.set(self);
@@ -88,7 +90,8 @@ impl Rows {
         Some(Key::new(&self.keys[start..self.rows.get(at)?.end]))
     }
 
-    /// Finds the places of the rows from `first` on.
+    /// Looks up the places of at most [`TOGETHER`] rows of one memtable, from `first` on. A row
+    /// that is the only one gets no place.
     ///
     /// # Safety
     /// As of [`Index::places`].
@@ -110,7 +113,7 @@ impl Rows {
     }
 }
 
-/// At the end of a write nothing is expected any more.
+/// Clears the expected rows at the end of a write, even if it panics.
 struct End;
 
 impl Drop for End {
@@ -124,8 +127,8 @@ impl Drop for End {
     }
 }
 
-/// Where the row belongs that is to be added to an index now, if it was expected and is
-/// newer than all rows of its user key.
+/// The place of the row that is added to an index next, if that row was expected and its place
+/// was looked up. The place is right for a row that is newer than all rows of its user key.
 ///
 /// # Safety
 /// As of [`Index::places`].
@@ -151,7 +154,7 @@ mod tests {
     use super::*;
     use std::cmp::Reverse;
 
-    /// Adds a row where it is expected to be; whether it was expected.
+    /// Adds a row, at its place if that was looked up. Returns whether it was.
     fn insert(heap: &Heap, index: &Index<Heap>, user: &[u8], version: u64) -> bool {
         let row = new_row(heap, user, version);
         let key = internal(user, version);
@@ -203,7 +206,7 @@ mod tests {
         }
     }
 
-    /// A segment may be full in the middle of a group, and one row alone needs no places.
+    /// A segment may become full in the middle of a group, and a single row is not looked up.
     #[test]
     fn places_are_those_of_the_index_at_hand() {
         let heap = Heap::default();
@@ -233,7 +236,7 @@ mod tests {
         }
     }
 
-    /// A row comes before the older versions of its key, of which there may be some.
+    /// A row stands before the older versions of its key.
     #[test]
     fn new_versions_come_first() {
         let heap = Heap::default();

@@ -1,10 +1,10 @@
-//! Which keys a segment may have: a Bloom filter.
+//! The Bloom filter of a segment.
 //!
-//! A look-up asks the filters of all segments, so that it searches one at the most, as a
-//! rule. RocksDB has one filter for a whole memtable, 2 MiB and there from the start: each
-//! row that was added waited for a word of it that was in no cache of the processor, and
-//! who found a key there did not know the segment. Only the newest segment's filter is
-//! written to, and that one stays in the cache as its rows do.
+//! A look-up checks the filters of all segments, so that it usually searches one segment at
+//! the most. RocksDB's own filter covers the whole memtable and has its full size (2 MiB)
+//! from the start: each row that was added waited for a cache miss in it, and a hit did not
+//! say which segment has the key. Here a new row changes the newest segment's filter only,
+//! which stays in the processor's cache as the segment's rows do.
 
 #![allow(unsafe_code)]
 
@@ -15,22 +15,22 @@ use std::hash::{BuildHasher, Hasher};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-/// Rows for each word of 64 bits. With four bits of it for each key, a key that is not
-/// there is taken for one that is once in 170 times; more often where most rows are of
-/// different maps, each of which is a key of its own.
+/// Rows per word of 64 bits. Each key sets four bits of one word, which gives one false
+/// positive in 170 look-ups. The rate is higher where most rows belong to different maps,
+/// since the filter contains the maps as well.
 const ROWS_PER_WORD: usize = 4;
 
-/// A key's or a prefix's hash; the same for all segments of a memtable.
+/// The hash of a user key or of a map's prefix, for the filters of all segments of a memtable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hash(u64);
 
 #[cfg(not(loom))]
 type HashBuilder = hashbrown::DefaultHashBuilder;
-// Loom runs a model again and again, which has to do the same each time.
+// Loom runs a model many times, and each run must do the same: no random seed.
 #[cfg(loom)]
 type HashBuilder = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
-/// Hashes keys, with a seed of its own.
+/// Hashes keys. Each hasher has a random seed of its own.
 #[derive(Clone, Default)]
 pub struct KeyHasher(HashBuilder);
 
@@ -40,7 +40,7 @@ impl KeyHasher {
         self.hash(user)
     }
 
-    /// The hash of the map that a row with this user key belongs to.
+    /// The hash of the map that a row with this user key belongs to; `None` if it is no map's.
     pub fn map(&self, user: &[u8]) -> Option<Hash> {
         keys::map_prefix(user).map(|prefix| self.hash(prefix))
     }
@@ -52,7 +52,7 @@ impl KeyHasher {
     }
 }
 
-/// See the module. One writer, any number of readers.
+/// A Bloom filter with one writer and any number of concurrent readers.
 pub struct Filter {
     words: NonNull<[AtomicU64]>,
 }
@@ -63,7 +63,7 @@ unsafe impl Send for Filter {}
 unsafe impl Sync for Filter {}
 
 impl Filter {
-    /// A filter for so many rows without any, in memory of the arena.
+    /// An empty filter for `rows` rows, in memory of the arena.
     ///
     /// # Safety
     /// It is not used after the arena is dropped.
@@ -81,13 +81,13 @@ impl Filter {
         }
     }
 
-    /// Takes a key in.
+    /// Adds a key.
     pub fn add(&self, hash: Hash) {
         let (word, bits) = self.place(hash);
         word.store(word.load(Acquire) | bits, Release);
     }
 
-    /// Whether the key was taken in, or looks like one that was.
+    /// Whether the filter may have the key. `false` is certain, `true` may be a false positive.
     pub(super) fn may_have(&self, hash: Hash) -> bool {
         let (word, bits) = self.place(hash);
         word.load(Acquire) & bits == bits
@@ -121,7 +121,7 @@ mod tests {
         assert!((0..ROWS).all(|i| filter.may_have(hash(i))));
         let others = (ROWS..11 * ROWS).filter(|i| filter.may_have(hash(*i)));
         let wrong = others.count() as f64 / (10 * ROWS) as f64;
-        // Few keys come out less evenly.
+        // The rate varies more with few keys.
         let bound = if cfg!(miri) { 0.05 } else { 0.01 };
         assert!(wrong < bound, "{wrong}");
     }

@@ -1,18 +1,21 @@
-//! The rows of one memtable in order: a linked list, and a B-tree that says where
-//! in the list a key belongs.
+//! The rows of one segment in order: a linked list, and a B-tree that finds the place of
+//! a key in the list.
 //!
-//! A search in a skip list of 15,000 rows compares some 20 keys, each behind a
-//! pointer of its own. Here it reads three or four nodes: a node has a *mark* of each
-//! of its keys, the four bytes behind the prefix that all of them share, and the keys
-//! themselves are looked at only where marks are equal, or the prefix is long.
+//! A search in a skip list of 15,000 rows compares some 20 keys, each behind a pointer of
+//! its own. A search in the tree reads three or four nodes. A node stores the common prefix
+//! of its keys, and a *mark* of each key: the four bytes that follow the prefix. The keys
+//! themselves are read only where marks are equal, or where the prefix is longer than what
+//! a node stores.
 //!
 //! **One writer, any number of readers, no locks.** Rows are added, never changed or
-//! removed, and the list is whole at every moment. Nodes change in place: their
-//! version is odd meanwhile, and who reads a node looks again if the version is not
-//! the one it began with (a *seqlock*; what is read in between may be of two states,
-//! but all pointers are to rows and nodes that live as long as the index). That the
-//! tree gets to know of a row after the list does is no matter: a reader takes the
-//! place that the tree names, which is before its key, and walks on from there.
+//! removed, and the list is complete at any time. A node is changed in place under a
+//! *seqlock*: its version is odd during a change, and a reader reads the node again if the
+//! version is odd or has changed meanwhile. Such a reader may have seen a mixture of two
+//! states, but all pointers in it are to rows and nodes that live as long as the index.
+//!
+//! A row is added to the list first, then to the tree. Readers do not depend on the second
+//! step: the tree leads to a row before the wanted key, and the search walks the list from
+//! there.
 
 #![allow(unsafe_code)]
 
@@ -25,47 +28,47 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::{array, hint, mem};
 
-/// Rows or children of a node. With 16 a memtable's tree has a level more and took
-/// the same time.
-/// Miri and loom get a deep tree of few rows.
+/// The most rows or children of a node. With 16 the tree has one level more and took the
+/// same time. Under Miri and loom few rows make a deep tree.
 const FAN_OUT: usize = match () {
     () if cfg!(loom) => 2,
     () if cfg!(miri) => 4,
     () => 32,
 };
 
-/// Words of the common prefix that stand in the node: with them its head fills a
-/// cache line. What a longer prefix has beyond is read from a row.
+/// Words of the common prefix that a node stores: with them its head fills a cache line.
+/// The rest of a longer prefix is read from a row.
 const PREFIX_WORDS: usize = if cfg!(loom) { 1 } else { 5 };
 
-/// Where nodes get their memory.
+/// Allocates memory for nodes and filters.
 ///
 /// # Safety
-/// What it gives is nobody else's, and stays until the arena is dropped.
+/// The memory that it returns has no other user, and stays until the arena is dropped.
 pub unsafe trait Arena {
-    /// At least this many bytes.
+    /// Allocates at least `bytes` bytes.
     fn allocate(&self, bytes: usize) -> NonNull<u8>;
 }
 
-/// A node: rows in a leaf, children elsewhere, with what tells them apart.
+/// A node of the tree: its rows if it is a leaf, otherwise its children.
 #[repr(C, align(64))]
 struct Node {
     /// Odd while the node changes.
     version: AtomicU32,
     count: AtomicU32,
-    /// How many bytes all its keys have in common.
+    /// The length of the common prefix of its keys, in bytes.
     common: AtomicU32,
     leaf: bool,
-    /// The first row that belongs here; null: there is no bound.
+    /// The row that is the lower bound of its keys. Null in the first node of a level, which
+    /// has no bound.
     low: *mut Row,
     /// The first words of the common prefix.
     prefix: [AtomicU64; PREFIX_WORDS],
     /// The mark of each key.
     marks: [AtomicU32; FAN_OUT],
-    /// Rows, or nodes, whose keys are those of their first rows. The first child's
-    /// does not count: whatever is less than the second child's belongs to it.
+    /// Pointers to rows, or to child nodes, whose key is that of `low`. The first child's key
+    /// is not used: all keys less than the second child's belong to the first child.
     slots: [AtomicPtr<u8>; FAN_OUT],
-    /// What never changes: `leaf` and `low`.
+    /// Stands for `leaf` and `low`, which never change.
     constant: Plain,
 }
 
@@ -84,7 +87,7 @@ impl Node {
         }
     }
 
-    /// The first slot whose key counts.
+    /// The first slot whose key is used.
     fn first_keyed(&self) -> usize {
         usize::from(!self.leaf)
     }
@@ -97,7 +100,7 @@ impl Node {
         self.slots[at % FAN_OUT].load(Acquire)
     }
 
-    /// The key of a slot; nothing in one that was never filled.
+    /// The key of a slot; `None` if the slot was never filled, or its child has no bound.
     fn key(&self, at: usize) -> Option<Key<'_>> {
         let slot = self.slot(at);
         let row = match self.leaf {
@@ -110,9 +113,10 @@ impl Node {
         NonNull::new(row).map(|row| unsafe { Key::of(row) })
     }
 
-    /// Where the key stands to the common prefix of so many bytes. A shorter key may
-    /// be said to be equal to it: one that has only zeros less. Its mark is zero then,
-    /// so it is compared with whole keys, and the order is right.
+    /// Compares the key with the common prefix, which has `common` bytes. A shorter key is
+    /// padded with zeros, so it may compare as equal. Its mark is zero then, and among equal
+    /// marks [`Self::rank`] compares whole keys, so the order is right. `None` if the node is
+    /// seen to be changing.
     #[inline]
     fn compare_prefix(&self, key: Key, common: usize) -> Option<Ordering> {
         let mut left = common;
@@ -133,7 +137,7 @@ impl Node {
         }
     }
 
-    /// As [`Self::compare_prefix`], for one that does not stand in the node.
+    /// As [`Self::compare_prefix`], for a prefix that is longer than what the node stores.
     #[cold]
     fn compare_rest(&self, key: Key, common: usize) -> Option<Ordering> {
         let first = self.key(self.first_keyed())?.user();
@@ -142,8 +146,8 @@ impl Node {
         Some(user[..common.min(user.len())].cmp(prefix))
     }
 
-    /// How many of `count` slots have keys less than this one, the first child always
-    /// among them. Nothing if the node is seen to be changing.
+    /// How many of the first `count` slots have keys less than this one. The first child is
+    /// always counted. `None` if the node is seen to be changing.
     fn rank(&self, key: Key, count: usize) -> Option<usize> {
         let first = self.first_keyed();
         if count <= first {
@@ -178,13 +182,13 @@ impl Node {
         Some(at)
     }
 
-    /// As [`Self::rank`] of all slots, for the one writer.
+    /// As [`Self::rank`] among all slots, for the writer.
     fn rank_for_writer(&self, key: Key) -> usize {
         self.rank(key, self.len())
             .unwrap_or_else(|| unreachable!("nobody else changes nodes"))
     }
 
-    /// What stands before the key: the last slot with a lesser key, null if there is none.
+    /// The last slot whose key is less than this one; null if there is none.
     fn slot_before(&self, key: Key) -> *mut u8 {
         self.read(|count| match self.rank(key, count)? {
             0 => Some(ptr::null_mut()),
@@ -200,7 +204,9 @@ impl Node {
         })
     }
 
-    /// What `look` finds in the node, given its count, while it does not change.
+    /// Reads the node under its seqlock: calls `look` with the number of slots until the node
+    /// has not changed during the call, and returns what `look` found. `look` returns `None`
+    /// if it sees that the node is changing.
     fn read(&self, look: impl Fn(usize) -> Option<*mut u8>) -> *mut u8 {
         for tries in 1_u64.. {
             let version = self.version.load(Acquire);
@@ -213,7 +219,7 @@ impl Node {
                 }
             }
             match tries % 64 {
-                // The writer may have lost its processor.
+                // The writer may have been preempted.
                 0 => yield_now(),
                 _ => spin_loop(),
             }
@@ -221,7 +227,7 @@ impl Node {
         unreachable!("a change ends")
     }
 
-    /// Changes the node; for the one writer.
+    /// Changes the node under its seqlock. For the writer.
     fn change(&self, change: impl FnOnce()) {
         let version = self.version.load(Relaxed);
         self.version.store(version.wrapping_add(1), Relaxed);
@@ -230,7 +236,8 @@ impl Node {
         self.version.store(version.wrapping_add(2), Release);
     }
 
-    /// Takes the slots of another node from `from` on, which may be this one.
+    /// Replaces the slots by `count` slots of another node, from `from` on. The other node may
+    /// be this one.
     fn take(&self, other: &Node, from: usize, count: usize) {
         for at in 0..count {
             self.slots[at].store(other.slot(from + at), Release);
@@ -239,7 +246,7 @@ impl Node {
         self.count.store(count as u32, Relaxed);
     }
 
-    /// Puts a row or a child, whose key this is, at a place; there is room for it.
+    /// Inserts a row or a child with this key at slot `at`. The node must not be full.
     fn put(&self, at: usize, slot: *mut u8, key: Key) {
         let count = self.len();
         let common = self.common.load(Relaxed) as usize;
@@ -258,7 +265,7 @@ impl Node {
         self.count.store(count as u32 + 1, Relaxed);
     }
 
-    /// Finds the common prefix and the marks of `count` slots anew.
+    /// Computes the common prefix and the marks of the first `count` slots.
     fn describe(&self, count: usize) {
         let first = self.first_keyed();
         if count <= first {
@@ -280,7 +287,7 @@ impl Node {
     }
 }
 
-/// Where a row belongs, as long as its leaf has not changed.
+/// The place of a row in a leaf, valid as long as the leaf has this version.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     leaf: NonNull<Node>,
@@ -288,9 +295,9 @@ pub struct Place {
     rank: usize,
 }
 
-/// The rows of a memtable in order.
+/// The rows of a segment in order.
 pub struct Index<A> {
-    /// Stands before all rows.
+    /// The head of the list, before all rows.
     head: Row,
     root: AtomicPtr<Node>,
     arena: A,
@@ -333,9 +340,9 @@ impl<A: Arena> Index<A> {
         self.root.store(ptr::from_ref(root).cast_mut(), Release);
     }
 
-    /// Adds to `places` where rows with these keys belong. The searches go down the tree
-    /// side by side: what one reads next is fetched while others go on, and so is what
-    /// [`Self::insert_at`] will change.
+    /// Appends the places of rows with these keys to `places`. The searches descend the tree
+    /// together, level by level: the node that one of them reads next is prefetched while the
+    /// others run, and so is the memory that [`Self::insert_at`] will change.
     ///
     /// # Safety
     /// No other thread adds a row meanwhile.
@@ -363,15 +370,16 @@ impl<A: Arena> Index<A> {
         }
     }
 
-    /// As [`Self::insert`], without a search if the place is still where the row belongs.
+    /// As [`Self::insert`], without a search if the place is still valid.
     ///
     /// # Safety
-    /// As there; and the place is one of this index, for the row's key or another one that
-    /// no row's key is between.
+    /// As of [`Self::insert`]. The place is one of this index, for the row's key, or for
+    /// another key such that no row has a key between the two.
     pub(super) unsafe fn insert_at(&self, row: NonNull<Row>, place: Place) {
         // SAFETY: nodes live as long as their index.
         let leaf = unsafe { place.leaf.as_ref() };
-        // A leaf that others take rows from changes, or is full.
+        // Each change of a leaf changes its version. A split for a row that comes in order does
+        // not change the leaf, which is full then.
         if leaf.version.load(Relaxed) != place.version || leaf.len() == FAN_OUT {
             // SAFETY: by the contract.
             return unsafe { self.insert(row) };
@@ -381,7 +389,7 @@ impl<A: Arena> Index<A> {
         self.put_in_leaf(leaf, place.rank, key, row);
     }
 
-    /// Adds a row below a node. If the node is split for it: its new neighbour to the right.
+    /// Adds a row below a node. Returns the node's new neighbour to the right if it was split.
     fn add(&self, node: &Node, key: Key, row: NonNull<Row>) -> Option<&Node> {
         let rank = node.rank_for_writer(key);
         if node.leaf {
@@ -395,15 +403,16 @@ impl<A: Arena> Index<A> {
         };
         // SAFETY: rows that the tree knows are whole.
         let key = unsafe { Key::of(low) };
-        // Halves have more slots: this one was begun at the end.
+        // The half of a node has more slots (but for loom's nodes of two), so a neighbour with
+        // one slot was begun for a row at the end.
         let is_last = right.len() == 1;
         self.put_or_split(node, rank, address(right), key, low, is_last)
     }
 
-    /// Adds a row at its place in a leaf. If that is split for it: its new neighbour to
-    /// the right.
+    /// Adds a row at its place in a leaf. Returns the leaf's new neighbour to the right if it
+    /// was split.
     fn put_in_leaf(&self, leaf: &Node, rank: usize, key: Key, row: NonNull<Row>) -> Option<&Node> {
-        // Rows of other leaves than the first have their bound before them.
+        // Only the first leaf has rank 0: the first row of any other leaf is its lower bound.
         let before = match rank {
             0 => &raw const self.head,
             _ => leaf.slot(rank - 1).cast_const().cast::<Row>(),
@@ -445,7 +454,8 @@ impl<A: Arena> Index<A> {
         self.real(at)
     }
 
-    /// Goes down the tree, in each node to the slot that `step` gives; null is the head.
+    /// Descends the tree by the slot that `step` returns for each node. Returns the row in the
+    /// leaf's slot, or the head if that is null.
     fn descend(&self, step: impl Fn(&Node) -> *mut u8) -> *const Row {
         let mut node = self.root();
         loop {
@@ -461,7 +471,7 @@ impl<A: Arena> Index<A> {
         }
     }
 
-    /// The last row before the key, which may be the head, and the one after that.
+    /// The last row before the key, which may be the head, and the row after it.
     fn around(&self, key: Key) -> (*const Row, Option<NonNull<Row>>) {
         let mut at = self.descend(|node| node.slot_before(key));
         loop {
@@ -488,7 +498,7 @@ impl<A: Arena> Index<A> {
         unsafe { self.child(self.root.load(Acquire).cast()) }
     }
 
-    /// The node that a slot names.
+    /// The node that a slot points to.
     ///
     /// # Safety
     /// The slot is a filled one of a node of this index that is not a leaf, or its root.
@@ -512,9 +522,9 @@ impl<A: Arena> Index<A> {
         }
     }
 
-    /// Puts a row, or a node that begins with it, into a node. If that is split: its new
-    /// neighbour to the right. Until the node above knows that one, who looks for a row
-    /// there gets the last row of this node, and walks.
+    /// Inserts a row, or a child whose first row it is, into a node. Returns the node's new
+    /// neighbour to the right if it was split. Until the parent has that neighbour, a search for
+    /// one of its rows ends at the last row of this node and walks the list from there.
     fn put_or_split(
         &self,
         node: &Node,
@@ -528,7 +538,7 @@ impl<A: Arena> Index<A> {
             node.change(|| node.put(rank, slot, key));
             return None;
         }
-        // Rows that come in order leave full nodes behind.
+        // So rows that come in order fill the nodes.
         if is_last {
             let right = self.node(node.leaf, row.as_ptr());
             right.put(0, slot, key);
@@ -555,12 +565,12 @@ impl<A: Arena> Index<A> {
     }
 }
 
-/// What stands for a node in a slot.
+/// The pointer to a node as slots hold it.
 fn address(node: &Node) -> *mut u8 {
     ptr::from_ref(node).cast_mut().cast()
 }
 
-/// Links a row behind another one. Whether it is the last one now.
+/// Links a row behind another one. Returns whether it is the last one now.
 fn link(row: NonNull<Row>, before: *const Row) -> bool {
     // SAFETY: both are rows of the index, or its head; the tree's are all in the list.
     unsafe {

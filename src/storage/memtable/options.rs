@@ -1,4 +1,4 @@
-//! Which memtable DBs have, as RocksDB's options say it, and the options that this one
+//! The options of RocksDB that choose the memtable of DBs, and those that Kedis' memtable
 //! excludes.
 
 #![allow(unsafe_code)]
@@ -25,12 +25,12 @@ pub enum MemtableRep {
     SkipList,
 }
 
-/// How an option of RocksDB is read back: from the options of the database, then from those
-/// of the column family.
+/// Whether an option of RocksDB is set, in the options of the database (first argument) or in
+/// those of the column family (second).
 type IsSet = fn(&Options, &Options) -> bool;
 
-/// Options that must not be set with [`MemtableRep::BTree`]: name, how it is read back, and
-/// what would happen. RocksDB refuses the first one itself, but opens with the others.
+/// Options that must not be set with [`MemtableRep::BTree`]: the name, the check, and the
+/// reason. RocksDB refuses the first one itself, but opens with the others.
 const EXCLUDED: [(&str, IsSet, &str); 5] = [
     (
         "allow_concurrent_memtable_write",

@@ -1,11 +1,12 @@
-// A `MemTableRep` of RocksDB over the segments in `segments.rs`; `../memtable.rs` says
-// what for. Whatever has to know RocksDB's classes is here, the rest there.
+// A `MemTableRep` of RocksDB over the segments in `segments.rs`; `../memtable.rs` says why.
+// This file has what needs RocksDB's classes, the Rust files have the rest.
 //
-// Not taken over, since nothing here asks for it: approximate sizes with memtables,
-// samples, and the checks of `paranoid_memory_checks` and
-// `memtable_verify_per_key_checksum_on_seek`; with these on, rows would not be found.
-// Nor may rows of one key come in another order than that of their versions, as with
-// `experimental_mempurge_threshold`, or change, as with `inplace_update_support`.
+// Not implemented, since Kedis does not use it: approximate sizes that include memtables,
+// random samples, and the checks of `paranoid_memory_checks` and
+// `memtable_verify_per_key_checksum_on_seek`, with which no row would be found. Rows of a
+// key must be added in the order of their versions, which `experimental_mempurge_threshold`
+// does not keep, and must not change, as they do with `inplace_update_support`.
+// `options.rs` refuses these options.
 
 #include <atomic>
 #include <bit>
@@ -33,7 +34,7 @@ using rocksdb::MemTableRep;
 using rocksdb::MemTableRepFactory;
 using rocksdb::Slice;
 
-// As `Row` in row.rs.
+// The same layout as `Row` in row.rs.
 struct Row {
   std::atomic<Row*> next;
   char key[1];
@@ -43,7 +44,7 @@ static_assert(kRowHead == sizeof(void*), "a row is a link and a key");
 
 }  // namespace
 
-// Those of `../memtable.rs`; what stands behind the pointers is opaque here.
+// The functions of `../memtable.rs`. What the `void` pointers point to is opaque here.
 extern "C" {
 struct RawKey {
   const char* bytes;
@@ -122,7 +123,7 @@ class Rep final : public MemTableRep {
     void SeekToLast() override { row_ = kedis_cursor_last(cursor_); }
 
    private:
-    // The internal key that is wanted, given in one way or the other.
+    // The internal key to seek: `key`, which begins with its length, or else `internal`.
     static RawKey Target(const Slice& internal, const char* key) {
       return Raw(key == nullptr ? internal : rocksdb::GetLengthPrefixedSlice(key));
     }
@@ -133,8 +134,8 @@ class Rep final : public MemTableRep {
 
   MemTableRep::Iterator* GetIterator(Arena* arena) override { return NewIterator(arena, false); }
 
-  // For reads that stay within what the prefix extractor takes from a key. Rust knows
-  // for which rows that is asked.
+  // For reads that stay within the prefix that the prefix extractor takes from a key.
+  // `KeyHasher::map` in filter.rs knows which rows have one.
   MemTableRep::Iterator* GetDynamicPrefixIterator(Arena* arena) override {
     return NewIterator(arena, true);
   }
@@ -176,7 +177,7 @@ class Factory final : public MemTableRepFactory {
   const char* Name() const override { return name_.c_str(); }
 
   using MemTableRepFactory::CreateMemTableRep;
-  // Without the comparator: ours is the bytewise one, and the only one that DBs have.
+  // The comparator is ignored: rows are ordered bytewise, and DBs have no other comparator.
   MemTableRep* CreateMemTableRep(const MemTableRep::KeyComparator&, Allocator* allocator,
                                  const rocksdb::SliceTransform*, rocksdb::Logger*) override {
     return new Rep(allocator);
@@ -188,13 +189,13 @@ class Factory final : public MemTableRepFactory {
 
 }  // namespace
 
-// Memory for nodes; it stays as long as the memtable. Where there is none left the
-// process ends: no exception may pass through the caller, which is not C++.
+// Allocates memory for nodes and filters, which stays as long as the memtable. `noexcept`:
+// if there is none left the process ends, since no exception may pass through Rust code.
 extern "C" char* kedis_memtable_allocate(Allocator* allocator, size_t bytes) noexcept {
   return allocator->AllocateAligned(bytes);
 }
 
-// Makes the memtable known under a name, for option strings.
+// Registers the memtable under a name for option strings.
 extern "C" void kedis_memtable_register(const char* name) {
   rocksdb::ObjectLibrary::Default()->AddFactory<MemTableRepFactory>(
       name, [](const std::string& uri, std::unique_ptr<MemTableRepFactory>* guard, std::string*) {

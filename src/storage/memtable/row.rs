@@ -21,7 +21,7 @@ pub struct Row {
     pub(super) key: [u8; 0],
 }
 
-/// The row behind one.
+/// The next row of the list.
 ///
 /// # Safety
 /// The row is whole and has its place among others.
@@ -36,7 +36,7 @@ pub unsafe fn next(row: NonNull<Row>) -> Option<NonNull<Row>> {
 pub struct Key<'a>(&'a [u8]);
 
 impl<'a> Key<'a> {
-    /// The key in these bytes; there are at least the eight of its end.
+    /// The internal key in these bytes. Panics if they are fewer than those of the trailer.
     pub fn new(internal: &'a [u8]) -> Self {
         assert!(internal.len() >= TRAILER, "an internal key has a trailer");
         Key(internal)
@@ -84,26 +84,26 @@ impl<'a> Key<'a> {
             .map_or(0, |end| u64::from_le_bytes(*end))
     }
 
-    /// Eight bytes of the user key as a number that orders like them; zeros stand
-    /// for what is behind its end.
+    /// The eight bytes of the user key from `from` on, as a big-endian number, which orders as
+    /// the bytes do. Bytes beyond the end of the key are zero.
     #[inline]
     pub fn word(self, from: usize) -> u64 {
         let len = self.user_len();
-        // The trailer is behind it, so there are eight bytes in any case.
+        // The trailer follows the user key, so eight bytes can be read in any case.
         match self.0.get(from..).and_then(<[u8]>::first_chunk) {
             Some(word) if from < len => u64::from_be_bytes(*word) & leading(len - from),
             _ => 0,
         }
     }
 
-    /// What tells the key from others with which it shares so many bytes: four
-    /// bytes as a number. With eight a memtable has room for 3 % fewer rows.
+    /// The four bytes of the user key from `from` on, as in [`Self::word`]: they distinguish keys
+    /// with a common prefix of that length. With eight a memtable has room for 3 % fewer rows.
     #[inline]
     pub fn mark(self, from: usize) -> u32 {
         (self.word(from) >> 32) as u32
     }
 
-    /// How many bytes both user keys begin with.
+    /// The length of the common prefix of both user keys, in bytes.
     pub(super) fn common_prefix(self, other: Self) -> usize {
         let (a, b) = (self.user(), other.user());
         let (chunks, others) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
@@ -113,7 +113,8 @@ impl<'a> Key<'a> {
         start + rest.take_while(|(a, b)| a == b).count()
     }
 
-    /// Whether both user keys have so many bytes, the same ones. The first one has them.
+    /// Whether the other user key begins with the first `common` bytes of this one, which has
+    /// that many.
     #[inline]
     pub fn shares(self, other: Self, common: usize) -> bool {
         other.user_len() >= common
@@ -146,7 +147,7 @@ impl PartialEq for Key<'_> {
 
 impl Eq for Key<'_> {}
 
-/// A mask of the first so many bytes of a word.
+/// A mask of the first `bytes` bytes of a big-endian word.
 #[inline]
 pub(super) fn leading(bytes: usize) -> u64 {
     match bytes {

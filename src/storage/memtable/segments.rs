@@ -1,14 +1,13 @@
-//! The rows of a whole memtable: in segments of so many rows that the processor's
-//! cache holds one.
+//! The rows of a memtable, in segments that are small enough for the processor's cache.
 //!
-//! Rows are added to the newest segment. Once it is full it stays as it is, and another
-//! one is begun. So a large memtable is written as fast as a small one, and yet is
-//! flushed as one file; a [`Cursor`] brings the rows of all segments in order, as
-//! RocksDB would those of several memtables. Look-ups, and walks within a map, leave out
-//! the segments whose [`Filter`] says that they have nothing for them.
+//! Rows are added to the newest segment. When it is full it does not change any more, and
+//! another one is begun. So rows are added to a large memtable as fast as to a small one, and
+//! yet it is flushed as one file: a [`Cursor`] merges the rows of all segments in order, as
+//! RocksDB merges those of several memtables. Look-ups, and walks within a map, leave out the
+//! segments whose [`Filter`] has no such key or map.
 //!
-//! The versions of a user key come one after the other, so those in a newer segment
-//! are newer than those in an older one.
+//! The versions of a user key are added in their order, so those in a newer segment are newer
+//! than those in an older one.
 
 #![allow(unsafe_code)]
 
@@ -24,36 +23,35 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Rows of a segment; tests want many segments.
+/// Rows of a segment. In tests few rows make many segments.
 const SEGMENT_ROWS: usize = match () {
     () if cfg!(loom) => 1,
     () if cfg!(test) => 32,
     () => 1 << 15,
 };
 
-/// Rows of the first one: with many DBs most memtables have few rows, and a filter has its
-/// memory from the start. This one fits into the 2 KiB that RocksDB has for a memtable
-/// before it takes a block.
+/// Rows of the first segment. A filter is allocated when its segment begins, and with many DBs
+/// most memtables have few rows. The filter for this number fits into the 2 KiB that RocksDB
+/// has for a memtable before it allocates a block.
 const FIRST_ROWS: usize = match () {
     () if cfg!(loom) => 1,
     () if cfg!(test) => 8,
     () => 1 << 8,
 };
 
-/// So many segments have no more rows than that; further ones are larger, since a walk
-/// has to go through all. With 16 of half the rows, ranges by score of a sorted set of
-/// 400,000 members took twice the time.
+/// So many segments have [`SEGMENT_ROWS`] at the most. A further one takes `rows / SEGMENTS`,
+/// since a walk visits all segments. With 16 segments of half the rows, ranges by score of a
+/// sorted set of 400,000 members took twice the time.
 const SEGMENTS: usize = 8;
 
-/// There are no more segments, whatever the number of rows: the last one takes all
-/// further rows. That is beyond 100 million.
+/// The most segments of a memtable. The last one takes all further rows, beyond 100 million.
 const MOST_SEGMENTS: usize = u64::BITS as usize;
 
-/// After so many ties a cursor looks anew for what its keys have in common, which may
-/// be more by then.
+/// After so many ties a cursor computes the common prefix of its keys again, which may be
+/// longer by then.
 const TIES: u32 = 256;
 
-/// Some of the rows of a memtable, those that were added at about the same time.
+/// A part of a memtable: rows that were added one after the other.
 struct Segment<A> {
     index: Index<A>,
     filter: Filter,
@@ -64,8 +62,9 @@ pub struct Segments<A> {
     /// The oldest first; none while there are no rows.
     segments: [OnceLock<Segment<A>>; MOST_SEGMENTS],
     count: AtomicUsize,
-    /// Room in the newest one, and rows of all; for the writer.
+    /// How many rows still fit into the newest segment. For the writer.
     room: AtomicUsize,
+    /// The number of rows in all segments. For the writer.
     rows: AtomicUsize,
     hasher: KeyHasher,
     arena: A,
@@ -106,7 +105,7 @@ impl<A: Arena + Clone> Segments<A> {
         }
     }
 
-    /// The segment for another row, which is counted.
+    /// The segment that takes the next row. Counts that row.
     fn segment_with_room(&self) -> &Segment<A> {
         let rows = self.rows.load(Relaxed);
         self.rows.store(rows + 1, Relaxed);
@@ -124,7 +123,7 @@ impl<A: Arena + Clone> Segments<A> {
         newest.unwrap_or_else(|| unreachable!("as many as are counted were begun"))
     }
 
-    /// Begins a segment of so many rows, for the first of them.
+    /// Begins a segment of `rows` rows, the first of which is added next.
     #[cold]
     fn begin_segment(&self, at: usize, rows: usize) -> &Segment<A> {
         let segment = self.segments[at].get_or_init(|| Segment {
@@ -139,8 +138,7 @@ impl<A: Arena + Clone> Segments<A> {
 }
 
 impl<A: Arena> Segments<A> {
-    /// The segments that may have versions of this key: a bit of each, the newer ones
-    /// higher.
+    /// The segments that may have versions of this key, as bits: bit 0 is the oldest segment.
     pub(super) fn with_versions_of(&self, key: Key) -> u64 {
         let hash = self.hasher.key(key.user());
         self.all()
@@ -161,12 +159,12 @@ impl<A: Arena> Segments<A> {
     }
 }
 
-/// Where a cursor is in one segment: at a row, or beyond all.
+/// The position of a cursor in one segment: at a row, or beyond all rows.
 struct Place<'s, A> {
     index: &'s Index<A>,
     row: Option<NonNull<Row>>,
-    /// The word of the row's key behind what the keys of all places have in common. Beyond
-    /// all rows it is the one that loses.
+    /// The word of the row's key that follows the common prefix of the keys of all places.
+    /// Beyond all rows, the value that comes last in the cursor's direction.
     head: u64,
 }
 
@@ -177,29 +175,29 @@ impl<A> Place<'_, A> {
     }
 }
 
-/// Walks over the rows of all segments in order, one way or the other: a *tree of
-/// losers* (Knuth, The Art of Computer Programming 3, 5.4.1) says which of the
-/// segments has the next one.
+/// Walks over the rows of all segments in order, forward or backward. A *tree of losers*
+/// (Knuth, The Art of Computer Programming 3, 5.4.1) selects the segment with the next row.
 pub struct Cursor<'s, A> {
     segments: &'s Segments<A>,
     walk: Walk,
     places: Vec<Place<'s, A>>,
-    /// The loser of each match; first, the winner of the last one. The players of match `i`
-    /// come from the matches `2 i` and `2 i + 1`; behind the matches stand the places.
+    /// The loser of each match `i` from 1 on, as a number in `places`; at 0, the winner of all.
+    /// The players of match `i` are the winners of the matches `2 i` and `2 i + 1`; the numbers
+    /// after the last match stand for the places.
     losers: Vec<u16>,
     direction: Direction,
-    /// How many bytes the keys of all places have in common, at the least.
+    /// The length of a common prefix of the keys of all places, in bytes.
     common: usize,
-    /// Matches in which that and a word were not enough, since it was found.
+    /// Matches between equal heads since `common` was computed.
     ties: Cell<u32>,
 }
 
-/// Where a cursor goes.
+/// Which rows a cursor visits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Walk {
-    /// Anywhere.
+    /// All rows.
     Everywhere,
-    /// Within the map of the key where it begins; it may miss the rows of others.
+    /// All rows of the map of the key that it starts from; it may miss rows of other maps.
     WithinMap,
 }
 
@@ -221,7 +219,7 @@ impl Direction {
 }
 
 impl<'s, A: Arena> Cursor<'s, A> {
-    /// A cursor that is nowhere yet.
+    /// A cursor that is at no row yet.
     pub fn new(segments: &'s Segments<A>, walk: Walk) -> Self {
         Cursor {
             segments,
@@ -258,7 +256,7 @@ impl<'s, A: Arena> Cursor<'s, A> {
         })
     }
 
-    /// Goes on to the next row, from one.
+    /// Goes to the next row; `None` if the cursor is at no row, or at the last one.
     pub fn next(&mut self) -> Option<NonNull<Row>> {
         let (winner, row) = self.current()?;
         if self.direction == Direction::Backward {
@@ -270,8 +268,8 @@ impl<'s, A: Arena> Cursor<'s, A> {
         let next = unsafe { row::next(row) };
         // SAFETY: as above.
         if let Some(behind) = next.and_then(|next| unsafe { row::next(next) }) {
-            // A flush takes rows of many segments in turn, long after they were in a
-            // cache: the one after the next can come while others are written.
+            // A flush takes rows of many segments in turn, which are in no cache any more. The
+            // row after the next is fetched while rows of other segments are written.
             let memory = behind.as_ptr().cast::<u8>();
             prefetch::line_to_read(memory);
             prefetch::line_to_read(memory.wrapping_add(prefetch::LINE));
@@ -279,7 +277,7 @@ impl<'s, A: Arena> Cursor<'s, A> {
         self.step(winner, next)
     }
 
-    /// Goes back to the row before, from one.
+    /// Goes to the previous row; `None` if the cursor is at no row, or at the first one.
     pub fn previous(&mut self) -> Option<NonNull<Row>> {
         let (winner, row) = self.current()?;
         // SAFETY: rows of the memtable are whole.
@@ -293,8 +291,8 @@ impl<'s, A: Arena> Cursor<'s, A> {
         }
     }
 
-    /// Goes to a row in each of the segments there are now, or of those that have rows of
-    /// the key's map if no others are wanted.
+    /// Goes to the row that `find` returns in each of the segments that there are now. With
+    /// [`Walk::WithinMap`], leaves out the segments that have no rows of the key's map.
     fn start(
         &mut self,
         key: Option<Key>,
@@ -316,7 +314,7 @@ impl<'s, A: Arena> Cursor<'s, A> {
         self.turn(direction, find)
     }
 
-    /// Goes to a row in each of the segments.
+    /// Goes to the row that `find` returns in each of the cursor's segments.
     fn turn(
         &mut self,
         direction: Direction,
@@ -329,13 +327,13 @@ impl<'s, A: Arena> Cursor<'s, A> {
         self.play_all()
     }
 
-    /// The place that has the row where the cursor is, and that row.
+    /// The number of the place that has the cursor's row, and that row.
     fn current(&self) -> Option<(usize, NonNull<Row>)> {
         let winner = usize::from(*self.losers.first()?);
         Some((winner, self.places[winner].row?))
     }
 
-    /// The winner has another row.
+    /// Moves the winner to another row of its segment. Returns the row of the new winner.
     #[inline]
     fn step(&mut self, winner: usize, row: Option<NonNull<Row>>) -> Option<NonNull<Row>> {
         let last = self.places[winner].key();
@@ -354,13 +352,13 @@ impl<'s, A: Arena> Cursor<'s, A> {
         }
     }
 
-    /// Plays all matches; the winner's row.
+    /// Plays all matches. Returns the winner's row.
     #[cold]
     fn play_all(&mut self) -> Option<NonNull<Row>> {
         let mut keys = self.places.iter().filter_map(Place::key);
         let first = keys.next();
         let common = first.and_then(|first| keys.map(|key| first.common_prefix(key)).min());
-        // One key alone has nothing in common with others.
+        // With one key alone no prefix is computed.
         self.common = common.unwrap_or(0);
         self.ties.set(0);
         for place in &mut self.places {
@@ -373,7 +371,7 @@ impl<'s, A: Arena> Cursor<'s, A> {
             return None;
         }
         self.losers.resize(places, 0);
-        // The winner of each of them.
+        // The winner of each match, then the places.
         let mut winners: SmallVec<[u16; 2 * SEGMENTS]> = SmallVec::new();
         winners.resize(places, 0);
         winners.extend(0..places as u16);
@@ -387,7 +385,8 @@ impl<'s, A: Arena> Cursor<'s, A> {
         self.places[usize::from(winners[1])].row
     }
 
-    /// Plays the matches of the last winner again, with another row.
+    /// Plays the matches of the last winner again, which has another row now. Returns the new
+    /// winner's row.
     #[inline]
     fn play(&mut self, last: usize) -> Option<NonNull<Row>> {
         let mut winner = last as u16;
@@ -404,7 +403,7 @@ impl<'s, A: Arena> Cursor<'s, A> {
         self.places[usize::from(winner)].row
     }
 
-    /// Whether the first one's row comes before that of the second.
+    /// Whether the first place's row comes before the second's in the cursor's direction.
     #[inline]
     fn beats(&self, first: u16, second: u16) -> bool {
         let (a, b) = (

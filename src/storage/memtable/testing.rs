@@ -13,17 +13,17 @@ use std::mem;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex};
 
-/// How much a test does: under Miri, which takes some hundred times as long, the second.
+/// The size of a test: a smaller one under Miri, which takes some hundred times as long.
 pub const fn amount(usual: usize, under_miri: usize) -> usize {
     if cfg!(miri) { under_miri } else { usual }
 }
 
-/// So many random cases, and few under Miri.
+/// A configuration with `cases` random cases, or with few under Miri.
 pub fn cases(cases: usize) -> ProptestConfig {
     ProptestConfig::with_cases(amount(cases, 2) as u32)
 }
 
-/// Memory that stays until it is dropped.
+/// Memory that is freed when the last clone of the heap is dropped.
 #[derive(Clone, Default)]
 pub struct Heap(Arc<Mutex<Allocations>>);
 
@@ -46,7 +46,7 @@ unsafe impl Arena for Heap {
 }
 
 impl Heap {
-    /// How often memory was asked for.
+    /// The number of allocations.
     pub(super) fn allocations(&self) -> usize {
         self.0.lock().expect("nobody panicked").0.len()
     }
@@ -66,10 +66,10 @@ pub fn internal(user: &[u8], version: u64) -> Vec<u8> {
     [user, &version.to_le_bytes()].concat()
 }
 
-/// Keys order so: by user key, the newest version first.
+/// User keys and versions in the order of rows: by user key, the newest version first.
 pub type Sorted = BTreeMap<(Vec<u8>, Reverse<u64>), ()>;
 
-/// A row without a place.
+/// A row that is in no index yet.
 pub(super) fn new_row(heap: &Heap, user: &[u8], version: u64) -> NonNull<Row> {
     let key = internal(user, version);
     let mut bytes = Vec::new();
@@ -99,7 +99,7 @@ pub fn parts(row: Option<NonNull<Row>>) -> Option<(Vec<u8>, Reverse<u64>)> {
     Some((key.user().to_vec(), Reverse(key.trailer())))
 }
 
-/// The row behind one that has its place.
+/// The row after one of an index.
 pub fn next(row: NonNull<Row>) -> Option<NonNull<Row>> {
     // SAFETY: as above.
     unsafe { row::next(row) }
@@ -113,7 +113,7 @@ pub fn user_key() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|(len, end)| [&vec![b'p'; len][..], &end].concat());
     let number = (0..3000u32).prop_map(|i| format!("key:{i:012}").into_bytes());
     let beyond = (0..300u32).prop_map(|i| format!("{}{i:05}", "x".repeat(150)).into_bytes());
-    // Their lengths take three bytes.
+    // The encoded lengths of these keys take three bytes.
     let huge = (0..20u8).prop_map(|i| [&[b'h'; 20_000][..], &[i]].concat());
     prop_oneof![4 => short, 4 => long, 4 => number, 4 => beyond, 1 => huge]
 }

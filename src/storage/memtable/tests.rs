@@ -1,4 +1,4 @@
-//! RocksDB with this memtable against RocksDB with its own.
+//! Compares RocksDB with this memtable and RocksDB with its own.
 
 #![allow(unsafe_code)]
 
@@ -29,7 +29,7 @@ fn open(dir: &Path, memtable: MemtableRep) -> DB {
     DB::open(&with(memtable, Options::default()), dir).unwrap()
 }
 
-/// A key of few, each the beginning of others.
+/// A random key out of few, many of which are prefixes of others.
 fn key(random: &mut fastrand::Rng) -> Vec<u8> {
     let group = [
         &b""[..],
@@ -52,7 +52,7 @@ fn iterate<'a>(db: &'a DB, snapshot: Option<&Snapshot>) -> DBRawIterator<'a> {
     db.raw_iterator_opt(options)
 }
 
-/// Steps of both iterators that have to end at the same place.
+/// Moves both iterators by the same random steps; each has to bring them to the same row.
 fn walk<'a>(
     random: &mut fastrand::Rng,
     ours: &mut DBRawIterator<'a>,
@@ -141,8 +141,8 @@ fn with_a_key(config: StorageConfig) -> Arc<Engine> {
     engine
 }
 
-/// What RocksDB has written down of the options that a database runs with: those of the
-/// database, and those of the column family of a DB.
+/// The options in force, from the newest OPTIONS file: those of the database, and those of the
+/// column family of a DB.
 fn options_in_force(dir: &Path) -> (String, String) {
     let files = std::fs::read_dir(dir).unwrap();
     let names = files.map(|file| file.unwrap().path());
@@ -177,7 +177,7 @@ fn dbs_have_the_memtable_that_is_wanted() {
 /// An option that [`BTree`] excludes.
 struct Excluded {
     name: &'static str,
-    /// Its value in RocksDB's own words where it is not set.
+    /// Its value in the OPTIONS file when it is not set.
     unset: &'static str,
     set: fn(&mut Options),
 }
@@ -212,14 +212,14 @@ fn options_that_would_lose_rows_are_not_in_force() {
         let found = lines.filter(|line| line.trim() == expected).count();
         assert_eq!(found, 1, "{expected}: {of_all} {of_db}");
     }
-    // Rows are ordered by bytes, whatever order RocksDB is told of.
+    // The memtable orders rows by their bytes, whatever the comparator.
     assert!(
         of_db.contains("comparator=leveldb.BytewiseComparator"),
         "{of_db}"
     );
 }
 
-/// A database that has DBs is not opened with such an option, and a new one gets none.
+/// With such an option a database that has DBs is not opened, and a new database gets no DBs.
 #[test]
 fn options_that_would_lose_rows_are_refused() {
     for Excluded { name, set, .. } in EXCLUDED {
@@ -239,14 +239,14 @@ fn options_that_would_lose_rows_are_refused() {
         let engine = Engine::open(config.clone()).unwrap();
         let text = refusal(engine.keyspace_or_create(DbIndex(0)).map(drop));
         assert!(text.contains(&expected), "{text}");
-        // RocksDB's own memtable bears each of them.
+        // RocksDB's own memtable works with each of them.
         config.memtable = SkipList;
         config.dir = dir.path().to_owned();
         drop(Engine::open(config).unwrap());
     }
 }
 
-/// A key of one of few maps that belongs to one writer; its neighbours are others'.
+/// A random key of a writer in one of five maps; most keys beside it are of other writers.
 fn key_of(writer: u8, random: &mut fastrand::Rng) -> Vec<u8> {
     let (map, member) = (random.u64(..5), random.u16(..3000));
     [
@@ -258,8 +258,8 @@ fn key_of(writer: u8, random: &mut fastrand::Rng) -> Vec<u8> {
     .concat()
 }
 
-/// Writes of several threads, some of which say what to expect, and not always the truth.
-/// RocksDB has one of them write for others, and begins new memtables meanwhile.
+/// Several threads write, and some of them announce their rows, in part wrongly. RocksDB has
+/// one thread write the batches of others, and switches memtables meanwhile.
 #[test]
 fn rows_of_many_writers_are_where_they_belong() {
     const WRITERS: u8 = 6;

@@ -16,7 +16,7 @@ fn insert(index: &Index<Heap>, user: &[u8], version: u64) {
     unsafe { index.insert(row) }
 }
 
-/// As [`insert`], for rows whose places are found before the first one comes in.
+/// As [`insert`], for rows whose places are looked up before the first one is added.
 fn insert_together(index: &Index<Heap>, rows: &[(Vec<u8>, u64)]) {
     let keys: Vec<Vec<u8>> = rows.iter().map(|(key, at)| internal(key, *at)).collect();
     let keys: Vec<Key> = keys.iter().map(|key| Key::new(key)).collect();
@@ -31,8 +31,8 @@ fn insert_together(index: &Index<Heap>, rows: &[(Vec<u8>, u64)]) {
     }
 }
 
-/// Checks all that is said of the nodes from one on: bounds of its keys, their common
-/// prefix, their marks. Gives how many rows are below it and how many levels.
+/// Checks what a node and those below it store: the bounds of the keys, their common prefix,
+/// their marks. Returns the numbers of rows and of levels from the node on.
 fn check_nodes(
     index: &Index<Heap>,
     node: &Node,
@@ -145,7 +145,8 @@ proptest! {
 /// Rows of the larger tests.
 const ROWS: u64 = amount(20_000, 200) as u64;
 
-/// Rows of one group go to one leaf, which is split meanwhile or was full before.
+/// Rows of one group go to one leaf, which an earlier row of the group splits, or which was
+/// full before.
 #[test]
 fn places_do_not_outlast_their_leaf() {
     for step in [1, 3, 7919] {
@@ -171,9 +172,9 @@ fn rows_may_come_in_any_order() {
     let orders: [fn(u64) -> u64; 4] = [
         |i| i,
         |i| ROWS - 1 - i,
-        // All of the numbers below, since it has no factor with this one.
+        // All numbers below `ROWS`, since 7919 and `ROWS` have no common factor.
         |i| i * 7919 % ROWS,
-        // Up from both ends of the middle.
+        // Upwards from 0 and from the middle, in turn.
         |i| i / 2 + if i % 2 == 0 { 0 } else { ROWS / 2 },
     ];
     for order in orders {
@@ -207,7 +208,7 @@ fn rows_in_order_fill_the_nodes() {
     for i in 0..ROWS as u32 {
         insert(&index, &i.to_be_bytes(), 1);
     }
-    // Each level above the leaves has a part of the nodes of the one below.
+    // A geometric series: each level has a fraction of the nodes of the one below.
     let allocated = index.arena.allocations() - ROWS;
     let expected = ROWS / (FAN_OUT - 1) + 20;
     assert!(allocated < expected, "{allocated} nodes");
@@ -221,8 +222,8 @@ struct Shared {
     over: AtomicBool,
 }
 
-/// Runs `write` on one index after the other, in which this row is from the start,
-/// while two threads do nothing but `look` at the one that is written to.
+/// Runs `write` on one index after the other. Each has a row with this user key from the start.
+/// Meanwhile two threads call `look`, again and again, on the index that is written to.
 fn look_while_writing(
     rounds: usize,
     user: &[u8],
@@ -264,8 +265,8 @@ fn has(row: Option<NonNull<Row>>, key: Key) -> bool {
     row.is_some_and(|row| unsafe { Key::of(row) } == key)
 }
 
-/// What comes in has ever less in common with the row that is looked for, so that its
-/// node is described anew each time; versions of it split the node and those above.
+/// Each new row has a shorter common prefix with the wanted row, so that the prefix and marks
+/// of its node change each time. Versions of the wanted row split the node and those above.
 #[test]
 fn a_row_is_found_while_its_node_changes() {
     let word = |len: usize, end: u8| [&[b'p'; 64][..len], &[end]].concat();
@@ -321,7 +322,7 @@ fn readers_find_what_was_there_when_they_began() {
                     let key = internal(&user, 1);
                     let row = index.at_or_after(Key::new(&key));
                     assert_eq!(parts(row).map(|(user, _)| user), Some(user.clone()));
-                    // Others may come in between meanwhile, but none of those before it is less.
+                    // Rows may be added between the two meanwhile, and all are less than the key.
                     if let Some(before) = index.before(Key::new(&key)) {
                         assert!(parts(Some(before)).map(|(user, _)| user) < Some(user));
                         let mut at = next(before).expect("the key is behind it");

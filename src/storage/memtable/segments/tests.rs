@@ -20,7 +20,7 @@ fn insert(segments: &Segments<Heap>, user: &[u8], version: u64) {
     unsafe { segments.insert(row) }
 }
 
-/// A memtable with these rows, whose versions are the order they come in.
+/// A memtable and a map with these rows. The version of a row is its number.
 fn filled(users: &[Vec<u8>]) -> (Segments<Heap>, Sorted) {
     let segments = Segments::new(Heap::default());
     let mut sorted = Sorted::new();
@@ -63,7 +63,7 @@ fn before(sorted: &Sorted, at: &Parts) -> Option<Parts> {
     before.next_back().map(|(key, ())| key.clone())
 }
 
-/// Takes steps of a cursor, each of which has to end where the map says.
+/// Takes the steps with a cursor; each has to end at the row that the map says.
 fn walk(segments: &Segments<Heap>, sorted: &Sorted, steps: &[Step]) {
     let mut cursor = Cursor::new(segments, Walk::Everywhere);
     let mut at: Option<Parts> = None;
@@ -97,7 +97,7 @@ fn walk(segments: &Segments<Heap>, sorted: &Sorted, steps: &[Step]) {
     }
 }
 
-/// Where a cursor gets to from a row, and where it should.
+/// The row to which one step of the cursor leads, and the row to which it should.
 fn one_step(
     cursor: &mut Cursor<Heap>,
     sorted: &Sorted,
@@ -123,10 +123,10 @@ proptest! {
     }
 }
 
-/// Rows of three kinds.
+/// The number of rows, with three forms of keys.
 const ROWS: u64 = amount(6000, 300) as u64;
 
-/// What all keys have in common is less in the middle than at either end.
+/// The common prefix of a cursor's keys is shorter in the middle of the walk than at its ends.
 #[test]
 fn rows_of_several_kinds_are_in_order() {
     let users: Vec<Vec<u8>> = (0..ROWS)
@@ -150,7 +150,7 @@ fn rows_of_several_kinds_are_in_order() {
     walk(&segments, &sorted, &there_and_back);
 }
 
-/// A look-up goes through all of them.
+/// The number of segments matters since a look-up checks the filter of each.
 #[test]
 fn there_are_few_segments() {
     let segments = Segments::new(Heap::default());
@@ -158,15 +158,14 @@ fn there_are_few_segments() {
     for version in 0..ROWS as u64 {
         insert(&segments, &version.to_be_bytes(), version);
     }
-    // Each is an eighth of what there was before it: all of them are twice as much
-    // after six.
+    // Each segment takes an eighth of the rows before it, so six segments double their number.
     let doublings = (ROWS / (SEGMENTS * SEGMENT_ROWS)).ilog2() as usize + 1;
     let count = segments.all().count();
     assert!(count <= SEGMENTS + 6 * doublings, "{count} segments");
 }
 
-/// A cursor that goes somewhere else finds itself among more segments; until then it goes
-/// on among those it knows, to and fro, beside rows that come meanwhile.
+/// A seek takes new segments into account. Until the next seek a cursor stays in the segments
+/// that it has, in both directions, while rows are added.
 #[test]
 fn cursors_see_what_came_later_when_they_start_again() {
     let users: Vec<Vec<u8>> = (0..100u64)
@@ -209,7 +208,7 @@ fn cursors_see_what_came_later_when_they_start_again() {
     }
 }
 
-/// Versions of a key are found newest first if newer segments are asked first.
+/// Versions of a key are found newest first if newer segments are searched first.
 #[test]
 fn newer_segments_have_newer_versions() {
     let users: Vec<Vec<u8>> = (0..amount(2000, 500) as u64)
@@ -230,7 +229,7 @@ fn newer_segments_have_newer_versions() {
     assert!(versions.is_sorted_by(|newer, older| newer > older));
 }
 
-/// A row of a collection's map.
+/// Row `i` of the map of collection `id`.
 fn row_of_map(id: u8, i: u64) -> Vec<u8> {
     [
         &[tag::SET_MEMBER][..],
@@ -267,7 +266,7 @@ fn look_ups_leave_out_segments() {
         found += 1;
         wrong += with.count_ones() - 1;
     }
-    // Each row is in the filters twice, with its map.
+    // A filter has two entries for each row: its key and its map.
     let others = found * (count - 1);
     assert!(wrong as usize * 10 < others, "{wrong} of {others}");
 }
@@ -298,7 +297,7 @@ fn walks_within_a_map_have_all_its_rows_and_few_segments() {
     let mut cursor = Cursor::new(&segments, Walk::WithinMap);
     let row = parts(cursor.at_or_after(Key::new(&nowhere)));
     assert!(row.is_none_or(|(user, _)| user > row_of_map(200, 0)));
-    // What is no map's row is looked for everywhere.
+    // A key that belongs to no map is looked for in all segments.
     let before = internal(&[tag::META], u64::MAX);
     assert_eq!(
         parts(cursor.at_or_after(Key::new(&before))).as_ref(),
@@ -306,8 +305,8 @@ fn walks_within_a_map_have_all_its_rows_and_few_segments() {
     );
 }
 
-/// A walk while rows are added passes all that were there at the beginning, in
-/// order, whichever way.
+/// A walk while rows are added visits all rows that were there when it began, in order, in
+/// either direction.
 #[test]
 fn cursors_pass_what_was_there_when_they_began() {
     const ROWS: usize = amount(40_000, 20);
