@@ -56,69 +56,62 @@ pub const ROWS_VERSION: u32 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CollectionId(pub u64);
 
-/// The type of a key, with its number on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum ValueType {
+/// Makes the enum of types from one row for each: its number on disk, the name that TYPE
+/// returns, and the tags of the rows that hold its elements.
+macro_rules! value_types {
+    ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal, [$($tag:ident),*];)*) => {
+        /// The type of a key, with its number on disk.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum ValueType {
+            $($(#[$doc])* $variant = $number,)*
+        }
+
+        impl ValueType {
+            /// All types, in the order of their numbers.
+            pub const ALL: &'static [ValueType] = &[$(ValueType::$variant),*];
+
+            /// The name that TYPE returns.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(ValueType::$variant => $name,)*
+                }
+            }
+
+            /// The tags of the rows that hold the elements of this type.
+            pub fn element_tags(self) -> &'static [u8] {
+                match self {
+                    $(ValueType::$variant => &[$(tag::$tag),*],)*
+                }
+            }
+        }
+    };
+}
+
+value_types! {
     /// Bytes: strings, bitmaps, HyperLogLogs.
-    String = 0x02,
+    String = 0x02, "string", [FRAGMENT];
     /// Field → value.
-    Hash = 0x03,
+    Hash = 0x03, "hash", [HASH_FIELD];
     /// Values by position.
-    List = 0x05,
+    List = 0x05, "list", [LIST_ITEM];
     /// Members.
-    Set = 0x07,
+    Set = 0x07, "set", [SET_MEMBER];
     /// Members by score.
-    Zset = 0x09,
+    Zset = 0x09, "zset", [ZSET_MEMBER, ZSET_SCORE];
     /// Entries by id, and groups of consumers.
-    Stream = 0x10,
+    Stream = 0x10, "stream", [
+        STREAM_ENTRY, STREAM_GROUP, STREAM_CONSUMER, STREAM_CONSUMER_NAME, STREAM_PENDING, STREAM_OWNED
+    ];
 }
 
 impl ValueType {
-    /// All types, in the order of their numbers.
-    pub const ALL: [ValueType; 6] = [
-        ValueType::String,
-        ValueType::Hash,
-        ValueType::List,
-        ValueType::Set,
-        ValueType::Zset,
-        ValueType::Stream,
-    ];
-
     /// The type with this number.
     fn from_byte(byte: u8) -> Option<ValueType> {
-        ValueType::ALL.into_iter().find(|kind| *kind as u8 == byte)
-    }
-
-    /// The name that TYPE returns.
-    pub fn name(self) -> &'static str {
-        match self {
-            ValueType::String => "string",
-            ValueType::Hash => "hash",
-            ValueType::List => "list",
-            ValueType::Set => "set",
-            ValueType::Zset => "zset",
-            ValueType::Stream => "stream",
-        }
-    }
-
-    /// The tags of the rows that hold the elements of this type.
-    pub fn element_tags(self) -> &'static [u8] {
-        match self {
-            ValueType::String => &[tag::FRAGMENT],
-            ValueType::Hash => &[tag::HASH_FIELD],
-            ValueType::List => &[tag::LIST_ITEM],
-            ValueType::Set => &[tag::SET_MEMBER],
-            ValueType::Zset => &[tag::ZSET_MEMBER, tag::ZSET_SCORE],
-            ValueType::Stream => &[
-                tag::STREAM_ENTRY,
-                tag::STREAM_GROUP,
-                tag::STREAM_CONSUMER,
-                tag::STREAM_CONSUMER_NAME,
-                tag::STREAM_PENDING,
-                tag::STREAM_OWNED,
-            ],
-        }
+        ValueType::ALL
+            .iter()
+            .copied()
+            .find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -181,10 +174,8 @@ mod tests {
 
     #[test]
     fn persisted_numbers_never_change() {
-        assert_eq!(
-            ValueType::ALL.map(|k| k as u8),
-            [0x02, 0x03, 0x05, 0x07, 0x09, 0x10]
-        );
+        let numbers: Vec<u8> = ValueType::ALL.iter().map(|k| *k as u8).collect();
+        assert_eq!(numbers, [0x02, 0x03, 0x05, 0x07, 0x09, 0x10]);
         assert_eq!(
             tag::ALL,
             [

@@ -40,7 +40,7 @@
 //!
 //! | | holds always | kept by |
 //! |---|---|---|
-//! | I1 | No client, replica or tool is told anything that a crash of the process could take back; with `appendfsync always`, a crash of the machine. This includes replies to reads of what another thread has just written. | replies wait for [`storage::Engine::make_durable`] |
+//! | I1 | No client, replica or tool is told anything that a crash of the process could take back; with `appendfsync always`, a crash of the machine. This includes replies to reads of what another thread has just written. | a reply is sent after the write-ahead log has its commit; with `appendfsync always` it waits for [`storage::Engine::make_durable`] |
 //! | I2 | Data, expiry index, key counts and binlog row of a commit are one RocksDB batch. `EXEC` and a script are one commit. | [`storage::Txn::commit`] |
 //! | I3 | Binlog positions follow one another without holes, in the order of the commits. A row holds effects with absolute values, which mean the same on every replica at any time. | the commit lock; [`storage::Txn::effect`] |
 //! | I4 | A replica removes nothing that a client can see by its own clock. Expiry and reclaim of what is visible come from the master. | [`replication`], `exec/apply.rs` |
@@ -162,9 +162,14 @@
 //!    row gets its position, counts and state row join the batch, and RocksDB writes it: to the
 //!    write-ahead log first, then to the memtable. The row cache is brought up to date, and the key
 //!    is let go.
-//! 7. The commit is durable now, or with `appendfsync always` once a sync has passed it. **This is
-//!    where a SET becomes durable**: [`storage::engine::durability`]. Until then the tick is
-//!    [parked](exec::Parked), and the thread goes on with others.
+//! 7. **This is where a SET becomes durable** ([`storage::engine::durability`]):
+//!    - for a crash of the process, when RocksDB's write returns: the operating system has the
+//!      write-ahead log;
+//!    - for a crash of the machine with `appendfsync always`, when a sync passes the commit
+//!      ([`storage::Engine::make_durable`]). Until then the tick is [parked](exec::Parked), and
+//!      the thread serves other clients;
+//!    - with `everysec`, within about a second, by the thread of that name
+//!      ([`storage::Engine::sync_wal`]); with `no`, when the operating system writes it out.
 //! 8. The replies go out; invalidations, messages and replies to clients that waited go to the
 //!    mailboxes of their threads; feeders wake and send the binlog row to replicas.
 //!
@@ -191,7 +196,7 @@
 //! # Glossary
 //!
 //! The [manual's glossary](manual::glossary) has the words that users meet. These are the words
-//! of the code; some older names and comments use the word that the second column adds.
+//! of the code.
 //!
 //! | word | meaning |
 //! |---|---|

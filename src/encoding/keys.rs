@@ -150,7 +150,7 @@ pub fn after_prefix(prefix: &[u8]) -> Option<RowKey> {
 /// The collection that an element row belongs to, and its type.
 pub fn element(row_key: &[u8]) -> Option<(CollectionId, ValueType)> {
     let (tag, rest) = row_key.split_first()?;
-    let mut kinds = ValueType::ALL.into_iter();
+    let mut kinds = ValueType::ALL.iter().copied();
     let kind = kinds.find(|kind| kind.element_tags().contains(tag))?;
     let id = rest.first_chunk::<8>()?;
     Some((CollectionId(u64::from_be_bytes(*id)), kind))

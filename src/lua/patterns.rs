@@ -521,7 +521,7 @@ pub unsafe extern "C-unwind" fn find(state: *mut lua_State) -> c_int {
 }
 
 /// `string.match`.
-pub unsafe extern "C-unwind" fn match_(state: *mut lua_State) -> c_int {
+pub(super) unsafe extern "C-unwind" fn match_(state: *mut lua_State) -> c_int {
     // SAFETY: see `search`.
     unsafe { search(state, false) }
 }
@@ -552,7 +552,7 @@ unsafe extern "C-unwind" fn next_match(state: *mut lua_State) -> c_int {
 }
 
 /// `string.gmatch`.
-pub unsafe extern "C-unwind" fn gmatch(state: *mut lua_State) -> c_int {
+pub(super) unsafe extern "C-unwind" fn gmatch(state: *mut lua_State) -> c_int {
     // SAFETY: see `search`.
     unsafe {
         text(state, 1);
@@ -567,7 +567,7 @@ pub unsafe extern "C-unwind" fn gmatch(state: *mut lua_State) -> c_int {
 }
 
 /// `string.gsub`.
-pub unsafe extern "C-unwind" fn gsub(state: *mut lua_State) -> c_int {
+pub(super) unsafe extern "C-unwind" fn gsub(state: *mut lua_State) -> c_int {
     // SAFETY: see `search`. The buffer is Lua's own, and plain memory to Rust.
     unsafe {
         let (subject, pattern) = held((text(state, 1), text(state, 2)));

@@ -60,7 +60,7 @@ pub fn start() {
 /// and the arguments. For a function in a table, more than [`MANY_ARGUMENTS`] are packed
 /// into one table, and the tag, upvalue 2, is then negated. The callee returns `true`
 /// and results, or `false`, an error value, and whether to prepend the position.
-pub unsafe extern "C-unwind" fn call_host(state: *mut lua_State) -> c_int {
+pub(super) unsafe extern "C-unwind" fn call_host(state: *mut lua_State) -> c_int {
     // SAFETY: called by Lua with upvalues from `closure`; see the module.
     unsafe {
         // Lua leaves room for some 20 values above the arguments.
@@ -115,7 +115,7 @@ pub unsafe extern "C-unwind" fn call_host(state: *mut lua_State) -> c_int {
 
 /// `(handler, function, ...)`: calls the function; returns `true` and its first result,
 /// or `false` and the handler's result for the error.
-pub unsafe extern "C-unwind" fn call_protected(state: *mut lua_State) -> c_int {
+pub(super) unsafe extern "C-unwind" fn call_protected(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
         let args = held(ffi::lua_gettop(state) - 2);
@@ -127,7 +127,7 @@ pub unsafe extern "C-unwind" fn call_protected(state: *mut lua_State) -> c_int {
 }
 
 /// `pcall`, which returns the text of an error table with a text in `err`.
-pub unsafe extern "C-unwind" fn pcall(state: *mut lua_State) -> c_int {
+pub(super) unsafe extern "C-unwind" fn pcall(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
         ffi::luaL_checkany(state, 1);
@@ -154,7 +154,7 @@ pub unsafe extern "C-unwind" fn pcall(state: *mut lua_State) -> c_int {
 
 /// `xpcall`. The handler runs after the error has left the function, not where it was
 /// raised as in Lua: there the script could no longer be stopped.
-pub unsafe extern "C-unwind" fn xpcall(state: *mut lua_State) -> c_int {
+pub(super) unsafe extern "C-unwind" fn xpcall(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
         ffi::luaL_checkany(state, 2);
@@ -174,7 +174,7 @@ pub unsafe extern "C-unwind" fn xpcall(state: *mut lua_State) -> c_int {
 }
 
 /// Raises the error for a global that does not exist.
-pub unsafe extern "C-unwind" fn no_such_global(state: *mut lua_State) -> c_int {
+pub(super) unsafe extern "C-unwind" fn no_such_global(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
         ffi::luaL_where(state, 1);
@@ -234,7 +234,7 @@ unsafe fn call_original(state: *mut lua_State) -> c_int {
 }
 
 /// Guards a function that changes its first argument.
-pub unsafe extern "C-unwind" fn guarded_write(state: *mut lua_State) -> c_int {
+pub(super) unsafe extern "C-unwind" fn guarded_write(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
         if is_shared(state) {
@@ -246,7 +246,7 @@ pub unsafe extern "C-unwind" fn guarded_write(state: *mut lua_State) -> c_int {
 }
 
 /// Guards a function that reads its first argument without metamethods.
-pub unsafe extern "C-unwind" fn guarded_read(state: *mut lua_State) -> c_int {
+pub(super) unsafe extern "C-unwind" fn guarded_read(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
         if is_shared(state) {
@@ -276,7 +276,7 @@ pub unsafe extern "C-unwind" fn pairs(state: *mut lua_State) -> c_int {
 
 /// `getmetatable`: upvalue 3 has the result for each shared table, and, at 1, for
 /// strings.
-pub unsafe extern "C-unwind" fn getmetatable(state: *mut lua_State) -> c_int {
+pub(super) unsafe extern "C-unwind" fn getmetatable(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
         if ffi::lua_type(state, 1) == ffi::LUA_TSTRING {
@@ -293,7 +293,7 @@ pub unsafe extern "C-unwind" fn getmetatable(state: *mut lua_State) -> c_int {
 }
 
 /// `unpack`: counts the values without the overflow of Lua's version.
-pub unsafe extern "C-unwind" fn unpack(state: *mut lua_State) -> c_int {
+pub(super) unsafe extern "C-unwind" fn unpack(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
     unsafe {
         ffi::luaL_checktype(state, 1, ffi::LUA_TTABLE);

@@ -97,7 +97,7 @@ pub struct Spool {
 
 impl Spool {
     /// The files beside this checkpoint.
-    pub fn beside(checkpoint: &Path) -> Spool {
+    pub(super) fn beside(checkpoint: &Path) -> Spool {
         let beside = |ending: &str| {
             let mut name = checkpoint.file_name().unwrap_or_default().to_owned();
             name.push(ending);

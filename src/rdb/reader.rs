@@ -117,7 +117,7 @@ impl<I: Input> Reader<I> {
     }
 
     /// A time in ms.
-    pub fn time_ms(&mut self) -> Result<UnixMs> {
+    pub(super) fn time_ms(&mut self) -> Result<UnixMs> {
         Ok(UnixMs(u64::from_le_bytes(self.input.array()?)))
     }
 }

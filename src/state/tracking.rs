@@ -223,7 +223,7 @@ impl Tracking {
     }
 
     /// Sends the invalidations of changes that are committed and durable.
-    pub fn invalidate(&self, server: &Server, changes: &[Change], outbox: &mut Outbox) {
+    pub(super) fn invalidate(&self, server: &Server, changes: &[Change], outbox: &mut Outbox) {
         if self.clients() == 0 {
             return;
         }

@@ -126,7 +126,7 @@ impl<B: AsRef<[u8]>> Hll<B> {
     }
 
     /// The count computed from the registers.
-    pub fn estimate(&self) -> HllResult<u64> {
+    fn estimate(&self) -> HllResult<u64> {
         let histogram = match self.encoding {
             Encoding::Dense => dense::histogram(self.body()),
             Encoding::Sparse => {

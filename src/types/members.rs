@@ -165,7 +165,7 @@ impl Members {
     }
 
     /// Whether a look-up of a member reads a row.
-    pub fn in_rows(&self) -> bool {
+    pub(super) fn in_rows(&self) -> bool {
         matches!(self.form, Form::Rows { .. })
     }
 

@@ -106,7 +106,7 @@ impl KeySpec {
     }
 
     /// The number of keys at index `at`, and the keys behind it.
-    pub const fn numkeys(at: usize, flags: KeyFlags) -> KeySpec {
+    pub(in crate::commands) const fn numkeys(at: usize, flags: KeyFlags) -> KeySpec {
         KeySpec {
             begin: Begin::Index(at),
             find: Find::KeyNum {

@@ -450,7 +450,7 @@ impl Command {
     }
 
     /// Sets what the command costs, if that is not O(1).
-    pub const fn complexity(mut self, complexity: &'static str) -> Command {
+    pub(in crate::commands) const fn complexity(mut self, complexity: &'static str) -> Command {
         self.complexity = complexity;
         self
     }
@@ -462,7 +462,11 @@ impl Command {
     }
 
     /// Names the better command, in Markdown, and the version of Redis that said so.
-    pub const fn deprecated(mut self, since: &'static str, replaced_by: &'static str) -> Command {
+    pub(in crate::commands) const fn deprecated(
+        mut self,
+        since: &'static str,
+        replaced_by: &'static str,
+    ) -> Command {
         self.deprecated = Some(Deprecated { since, replaced_by });
         self
     }

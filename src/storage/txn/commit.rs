@@ -31,7 +31,8 @@ struct LastMap {
 }
 
 impl Txn {
-    /// Writes everything pending in one batch and releases all locks. Nothing is durable before
+    /// Writes everything pending in one batch and releases all locks. The operating system
+    /// has the batch then; with `appendfsync always` it is durable only after
     /// [`crate::storage::Engine::make_durable`].
     ///
     /// # Errors

@@ -29,7 +29,7 @@ impl Histogram {
     }
 
     /// The estimated number of different elements.
-    pub fn estimate(&self) -> u64 {
+    pub(super) fn estimate(&self) -> u64 {
         let registers = REGISTERS as f64;
         let at = |rank: u8| f64::from(self.0[usize::from(rank)]);
         let mut sum = registers * tau((registers - at(RANK_MAX)) / registers);

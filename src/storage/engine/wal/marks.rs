@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The name of the file.
-pub const NAME: &str = "WAL-MARKS";
+pub(in crate::storage) const NAME: &str = "WAL-MARKS";
 const MAGIC: u64 = u64::from_be_bytes(*b"KEDISWAL");
 const VERSION: u64 = 1;
 const PAGE: usize = 4096;
