@@ -120,6 +120,11 @@ impl<I: Input> Reader<I> {
     pub(super) fn time_ms(&mut self) -> Result<UnixMs> {
         Ok(UnixMs(u64::from_le_bytes(self.input.array()?)))
     }
+
+    /// A time of a stream's consumer or pending entry in ms; −1 if there is none.
+    pub(super) fn signed_ms(&mut self) -> Result<i64> {
+        Ok(i64::from_le_bytes(self.input.array()?))
+    }
 }
 
 const NAN: Error = Error::Corrupt("a score that is no number");

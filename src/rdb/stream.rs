@@ -282,7 +282,7 @@ fn read_group<I: Input, E: From<Error>>(
     })?;
     for _ in 0..pending {
         let id = StreamId::decode(reader.input.array()?);
-        let delivered_ms = reader.time_ms()?.as_i64();
+        let delivered_ms = reader.signed_ms()?;
         let deliveries = reader.length()?;
         each(StreamPart::Pending {
             id,
@@ -294,9 +294,9 @@ fn read_group<I: Input, E: From<Error>>(
     each(StreamPart::Consumers(consumers))?;
     for _ in 0..consumers {
         reader.string(&mut name)?;
-        let seen_ms = reader.time_ms()?.as_i64();
+        let seen_ms = reader.signed_ms()?;
         let active_ms = match number >= kind::STREAM_LISTPACKS_3 {
-            true => reader.time_ms()?.as_i64(),
+            true => reader.signed_ms()?,
             false => seen_ms,
         };
         let pending = reader.length()?;

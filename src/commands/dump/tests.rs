@@ -366,6 +366,25 @@ fn mutated_payloads_never_leave_half_a_value() {
     client.check();
 }
 
+/// The time of a consumer that was never given an entry is −1. It was read as the last time
+/// there is.
+#[test]
+fn a_consumer_that_was_never_active_stays_so() {
+    let mut client = Client::new();
+    client.run("xadd s 1-1 f v");
+    client.run("xgroup create s g $");
+    client.run("xgroup createconsumer s g c");
+    let Value::Bulk(payload) = client.run("dump s") else {
+        panic!("no payload");
+    };
+    assert_eq!(client.args(&[b"RESTORE", b"t", b"0", &payload]), ok());
+    assert_eq!(client.run("dump t"), Value::Bulk(payload));
+    for about in ["xinfo consumers {} g", "xinfo stream {} full"] {
+        let restored = client.run(&about.replace("{}", "t"));
+        assert_eq!(restored, client.run(&about.replace("{}", "s")));
+    }
+}
+
 /// RESTORE dropped the expiry times of fields silently.
 #[test]
 fn times_of_fields_are_not_kept_and_counted() {
