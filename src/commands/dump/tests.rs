@@ -377,12 +377,18 @@ fn a_consumer_that_was_never_active_stays_so() {
     let Value::Bulk(payload) = client.run("dump s") else {
         panic!("no payload");
     };
-    assert_eq!(client.args(&[b"RESTORE", b"t", b"0", &payload]), ok());
-    assert_eq!(client.run("dump t"), Value::Bulk(payload));
-    for about in ["xinfo consumers {} g", "xinfo stream {} full"] {
-        let restored = client.run(&about.replace("{}", "t"));
-        assert_eq!(restored, client.run(&about.replace("{}", "s")));
-    }
+    // Redis 7.2 adds the time behind that of the last attempt, which the number of pending
+    // entries follows; version and checksum end the payload.
+    let mut value = payload[..payload.len() - 10].to_vec();
+    value[0] = crate::rdb::kind::STREAM_LISTPACKS_3;
+    let at = value.len() - 1;
+    value.splice(at..at, (-1i64).to_le_bytes());
+    assert_eq!(
+        client.args(&[b"RESTORE", b"t", b"0", &sealed(&value)]),
+        ok()
+    );
+    let source = client.run("xinfo consumers s g");
+    assert_eq!(client.run("xinfo consumers t g"), source);
 }
 
 /// RESTORE dropped the expiry times of fields silently.
