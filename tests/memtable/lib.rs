@@ -9,6 +9,11 @@ mod server {
     pub mod encoding;
 }
 
+#[path = "../../src/base"]
+mod base {
+    pub mod time;
+}
+
 #[path = "../../src/sys"]
 mod sys {
     pub mod prefetch;

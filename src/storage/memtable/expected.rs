@@ -79,7 +79,7 @@ impl Rows {
 
     /// Runs `write` with these rows announced. That is one write of RocksDB, during which no
     /// memtable is replaced.
-    pub(in crate::storage) fn during<R>(self, write: impl FnOnce() -> R) -> R {
+    pub(in super::super) fn during<R>(self, write: impl FnOnce() -> R) -> R {
         let _end = End;
         EXPECTED.set(self);
         write()
