@@ -27,8 +27,8 @@ pub(super) enum Magnitude<'a> {
 /// does, to any precision below 120 bits: what is cut off leaves the last bit set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Binary {
-    mantissa: u128,
-    exponent: i64,
+    pub(super) mantissa: u128,
+    pub(super) exponent: i64,
 }
 
 impl Binary {

@@ -6,10 +6,11 @@
 //! writes a value. Text is bounded by [`MAX_TEXT_LEN`], so the exact arithmetic on it is
 //! bounded too.
 
-use super::float::{self, Magnitude, Scanned};
+use super::float::{self, Binary, Magnitude, Scanned};
 use num_bigint::BigUint;
 use rustc_apfloat::ieee::X87DoubleExtended;
-use rustc_apfloat::{Float, Round, Status};
+use rustc_apfloat::{Float, Round};
+use std::ops::RangeInclusive;
 
 /// The longest text that is parsed, in bytes.
 pub const MAX_TEXT_LEN: usize = 5 * 1024 - 1;
@@ -43,7 +44,7 @@ impl LongDouble {
                 exponent,
             } => match short_decimal(whole, fraction, exponent) {
                 Some(magnitude) => magnitude,
-                None => decimal(text.strip_prefix(b"-").unwrap_or(text))?,
+                None => decimal(whole, fraction, exponent)?,
             },
             Magnitude::Binary(binary) => {
                 let (magnitude, fits) = binary.nearest()?;
@@ -140,12 +141,45 @@ fn shift_right_rounded(value: u128, shift: u32) -> u128 {
     kept + u128::from(rest > half || (rest == half && kept & 1 == 1))
 }
 
-/// The nearest value to unsigned decimal text. `None` if it is too large, or too small.
-fn decimal(text: &[u8]) -> Option<X87DoubleExtended> {
-    let text = std::str::from_utf8(text).ok()?;
-    let nearest = X87DoubleExtended::from_str_r(text, ROUND).ok()?;
-    let vanished = nearest.value.is_zero() && nearest.status != Status::OK;
-    (nearest.value.is_finite() && !vanished).then_some(nearest.value)
+/// The nearest value to `whole.fraction × 10^exponent`. `None` if it is too large, or too
+/// small.
+///
+/// One exact division, whatever the digits: `rustc_apfloat` divides again with twice the bits
+/// while a value is close to half-way between two others, which a client can make last.
+fn decimal(whole: &[u8], fraction: &[u8], exponent: i64) -> Option<X87DoubleExtended> {
+    /// Bits of the quotient, which a [`Binary`] holds.
+    const QUOTIENT_BITS: i64 = 100;
+    /// No finite value has more digits before the point, and none as many zeros behind it.
+    const DIGITS: RangeInclusive<i64> = -4960..=4940;
+    let digits = whole.iter().chain(fraction).copied();
+    let digits: Vec<u8> = digits.skip_while(|digit| *digit == b'0').collect();
+    if digits.is_empty() {
+        return Some(X87DoubleExtended::ZERO);
+    }
+    let power = exponent.saturating_sub(fraction.len() as i64);
+    if !DIGITS.contains(&power.saturating_add(digits.len() as i64)) {
+        return None;
+    }
+    // The bounds above keep the power below 10,100.
+    let scale = BigUint::from(10u8).pow(power.unsigned_abs() as u32);
+    let digits = BigUint::parse_bytes(&digits, 10)?;
+    let (numerator, denominator) = match power >= 0 {
+        true => (digits * scale, BigUint::from(1u8)),
+        false => (digits, scale),
+    };
+    let shift = QUOTIENT_BITS + denominator.bits() as i64 - numerator.bits() as i64;
+    let (numerator, denominator) = match shift >= 0 {
+        true => (numerator << shift.unsigned_abs(), denominator),
+        false => (numerator, denominator << shift.unsigned_abs()),
+    };
+    let quotient = u128::try_from(&numerator / &denominator).ok()?;
+    let is_exact = (&numerator % &denominator).bits() == 0;
+    let binary = Binary {
+        mantissa: quotient | u128::from(!is_exact),
+        exponent: -shift,
+    };
+    let (nearest, fits) = binary.nearest()?;
+    fits.then_some(nearest)
 }
 
 /// The fast path for numbers of common size, which fit into 128 bits.
@@ -251,6 +285,16 @@ mod tests {
         assert_eq!(human(&scaled), "1");
     }
 
+    /// A digit far behind a number half-way between two others decides.
+    #[test]
+    fn the_last_digit_counts() {
+        let half_way = "1.00000000000000000005421010862427522170037264004349708557128906250";
+        let behind = format!("{half_way}{}1", "0".repeat(4800));
+        let one = read("1").0.to_bits();
+        assert_eq!(read(half_way).0.to_bits(), one);
+        assert_eq!(read(&behind).0.to_bits(), one + 1);
+    }
+
     #[test]
     fn limits() {
         let max = "1.18973149535723176502e+4932";
@@ -311,6 +355,15 @@ mod tests {
             if let (Some(a), Some(b)) = (LongDouble::parse(a.as_bytes()), LongDouble::parse(b.as_bytes())) {
                 prop_assert_eq!(a.add(b).to_human(), b.add(a).to_human());
             }
+        }
+
+        #[test]
+        fn decimals_are_those_of_the_library(text in "[0-9]{1,30}(\\.[0-9]{1,60})?(e-?[0-9]{1,4})?") {
+            let nearest = X87DoubleExtended::from_str_r(&text, ROUND).unwrap();
+            let is_zero = text.split('e').next().unwrap().bytes().all(|b| b"0.".contains(&b));
+            let fits = nearest.value.is_finite() && (is_zero || !nearest.value.is_zero());
+            let found = LongDouble::parse(text.as_bytes());
+            prop_assert_eq!(found.map(|n| n.0.to_bits()), fits.then(|| nearest.value.to_bits()));
         }
 
         #[test]

@@ -180,7 +180,7 @@ fn reply_expiry(
 ) -> CmdResult {
     let answer = match keyspace::head(ctx.view, ctx.db, key)? {
         None => -2,
-        Some(head) if !head.expire_ms.is_some() => -1,
+        Some(head) if head.expire_ms == UnixMs::NONE => -1,
         Some(head) => {
             let shown = show(head.expire_ms, ctx.view.now_ms());
             i64::try_from(shown).unwrap_or(i64::MAX)

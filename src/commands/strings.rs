@@ -348,7 +348,7 @@ fn getex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         return Ok(());
     }
     ctx.txn.set_expiry(ctx.db, key, &old, new_ms)?;
-    if !new_ms.is_some() {
+    if new_ms == UnixMs::NONE {
         ctx.txn.effect(ctx.db, &[b"PERSIST", key]);
         ctx.event(Class::GENERIC, "persist", key);
     } else {

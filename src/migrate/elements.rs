@@ -118,7 +118,7 @@ impl Maker {
 
     /// Whether a field is left out as expired; records its expiry if not.
     fn is_over(&mut self, field: &[u8], expire_ms: UnixMs) -> bool {
-        if !expire_ms.is_some() {
+        if expire_ms == UnixMs::NONE {
             return false;
         }
         self.timed_fields += 1;

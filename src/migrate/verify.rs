@@ -427,7 +427,7 @@ impl Digest {
             } => {
                 self.timed_fields += u64::from(expire_ms.is_some());
                 // Expired fields do not count, whether they are removed yet or not.
-                if !expire_ms.is_some() || expire_ms > self.now_ms {
+                if expire_ms == UnixMs::NONE || expire_ms > self.now_ms {
                     let counts = self.rules.field_times;
                     self.unordered.insert(element_digest(Element::Field {
                         field,

@@ -195,7 +195,8 @@ pub trait Definition: Sync {
 }
 
 /// A value whose elements SORT can order.
-#[allow(clippy::len_without_is_empty)] // none is empty
+// A value without elements does not exist, so `len` is never 0.
+#[allow(clippy::len_without_is_empty)]
 pub trait Sortable {
     /// How many elements it has.
     fn len(&self) -> u64;
@@ -224,7 +225,8 @@ pub type EachScored<'e> = &'e mut dyn FnMut(f64, &[u8]) -> OpResult<()>;
 pub type NextScored<'w> = Box<dyn FnMut(&mut View, &mut Vec<(f64, Member)>) -> OpResult<bool> + 'w>;
 
 /// A value whose members have scores.
-#[allow(clippy::len_without_is_empty)] // what is not there is, too
+// A missing key counts as a value without members; callers compare lengths only.
+#[allow(clippy::len_without_is_empty)]
 pub trait Scored {
     /// How many members it has.
     fn len(&self) -> u64;
