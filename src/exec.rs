@@ -11,6 +11,7 @@
 //! | `dispatch` | the stages of a request, commit of a tick |
 //! | [`unit`] | several commands as one: EXEC, scripts |
 //! | `transactions` | MULTI, EXEC, WATCH |
+//! | `cold` | requests that need rows which are not in memory |
 //! | `blocking` | commands that wait for a key, and how they are served |
 //! | `scripts` | EVAL, FCALL and their variants |
 //! | `worker` | slow requests, which run on worker threads |
@@ -20,6 +21,7 @@
 
 mod apply;
 mod blocking;
+mod cold;
 mod dispatch;
 mod monitor;
 mod outcome;
@@ -129,6 +131,10 @@ struct Request {
     shown: bool,
     /// Whether the access statistics already count it.
     accesses_noted: bool,
+    /// How often it has waited for reads of the disk.
+    rounds: u8,
+    /// On a thread that may wait: whether it does not, because it holds locks.
+    in_memory: bool,
 }
 
 impl Executor {
@@ -157,6 +163,8 @@ impl Executor {
                 plain: true,
                 shown: false,
                 accesses_noted: false,
+                rounds: 0,
+                in_memory: false,
             },
             server,
         };
@@ -232,9 +240,10 @@ impl Executor {
         self.txn.prefetch_row(expected);
     }
 
-    /// Announces the next request; `lent` bytes are reserved for its writes. See
-    /// [`Txn::begin_request`].
-    pub fn begin_request(&mut self, lent: usize) {
+    /// Announces the next request; `lent` bytes are reserved for its writes (see
+    /// [`Txn::begin_request`]), and it has waited for reads of the disk `rounds` times.
+    pub fn begin_request(&mut self, lent: usize, rounds: u8) {
+        self.request.rounds = rounds;
         self.txn.begin_request(lent);
     }
 

@@ -1,7 +1,7 @@
 //! The background threads: `expire` (expired keys, rows of deleted collections), `binlog-trim`,
 //! `memory` (budget of the process), `tidy` (compaction after mass deletions), `fsync` and
-//! `everysec` (syncs), `disk` (free space), the slow-command workers, and the threads of
-//! MIGRATE. Also the load of files of Redis, which runs before all of them.
+//! `everysec` (syncs), `disk` (free space), the slow-command workers, the readers, and the threads
+//! of MIGRATE. Also the load of files of Redis, which runs before all of them.
 
 mod binlog_trim;
 mod disk;
@@ -10,6 +10,7 @@ mod fsync;
 mod load;
 mod memory;
 mod migrate;
+mod readers;
 mod tidy;
 mod workers;
 
@@ -84,6 +85,12 @@ impl Jobs {
             let thread = Builder::new().name(format!("worker-{n}"));
             let thread = thread.stack_size(SCRIPT_STACK);
             threads.push(thread.spawn(move || workers::run(server))?);
+        }
+        for n in 0..server.config.load().reader_threads {
+            let server = server.clone();
+            let thread = Builder::new().name(format!("reader-{n}"));
+            let thread = thread.stack_size(readers::STACK);
+            threads.push(thread.spawn(move || readers::run(&server))?);
         }
         let migrations = Arc::<migrate::Pool>::default();
         for n in 0..migrate::THREADS {

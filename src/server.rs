@@ -563,6 +563,7 @@ fn stop(
         }
     }
     server.engine.stop_syncs();
+    server.engine.stop_readers();
     if let Some((jobs, links)) = jobs {
         jobs.stop();
         leave.wait_for_replicas(server);

@@ -88,6 +88,10 @@ pub enum StorageError {
     /// The command has read more rows than it may on this thread (see [`View::limit_reads`]).
     #[error("storage: this takes long")]
     ReadBudgetSpent,
+    /// A row is not in memory, and the thread does not wait for the disk (see
+    /// [`engine::cold_reads`]). The command must be taken back.
+    #[error("storage: this is not in memory")]
+    NotInMemory,
     /// The rows of a data set that a master sent do not agree with each other.
     #[error(
         "storage: the master's DB {db} does not agree with itself about {what}; \

@@ -9,6 +9,7 @@ use crate::commands::table::spec::Group;
 use crate::encoding::MetaView;
 use crate::resp::Reply;
 use crate::state::{Server, Session};
+use crate::storage::engine::waiting::delay_reads;
 use crate::storage::{DbIndex, KeyMeta, Value};
 use crate::types::{OpError, inspect};
 use std::fmt::Write;
@@ -345,6 +346,15 @@ fn kedis_check(ctx: &mut ReadCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
+/// Acts as a slower disk.
+fn kedis_delay_reads(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    let us = num::parse_i64(arg(args, 2)).and_then(|us| u64::try_from(us).ok());
+    delay_reads(us.ok_or(Error::Op(OpError::NotInteger))?);
+    ctx.reply.ok();
+    Ok(())
+}
+
 const HELP: &[help::Topic] = &[
     ("CHANGE-REPL-ID", &["Begin another history for replicas."]),
     ("DIGEST", &["A hash of all keys and values."]),
@@ -353,6 +363,10 @@ const HELP: &[help::Topic] = &[
     (
         "KEDIS-CHECK",
         &["Check every row of the database; other commands wait meanwhile."],
+    ),
+    (
+        "KEDIS-DELAY-READS <microseconds>",
+        &["Make each read of the disk take so much longer."],
     ),
     ("LOADAOF", &["As RELOAD."]),
     ("LOG <message>", &["Write into the server's log."]),
@@ -449,6 +463,11 @@ const SUBCOMMANDS: &[Command] = &[
         Command::read("kedis-check", 2, kedis_check),
         ALONE,
         "Checks every row of the database",
+    ),
+    row(
+        Command::session("kedis-delay-reads", 3, kedis_delay_reads),
+        ADMIN,
+        "Makes each read of the disk take longer",
     ),
     row(
         Command::session("loadaof", -2, reload),

@@ -15,6 +15,7 @@
 
 use super::Executor;
 use super::Stop;
+use super::cold::is_cold;
 use super::dispatch::admission::may_grow;
 use super::dispatch::may_write;
 use super::unit::Scope;
@@ -133,6 +134,26 @@ impl Executor {
         self.tick.last_us = crate::sys::clock::mono_us();
         let row = Row::decode(value)?;
         let commands = self.parse_row(session, row.bytes)?;
+        let keys = keys_of(&commands);
+        self.with_reads_before(
+            keys.iter().copied(),
+            |executor| executor.apply_row(session, (position, value), &row, &commands, &keys),
+            |error| matches!(error, ApplyError::Storage(StorageError::NotInMemory)),
+        )?;
+        // Clients of a replica may wait for keys that they only read (XREAD).
+        self.serve_waiters();
+        Ok(row.unix_ms)
+    }
+
+    /// Applies the commands of a row, or nothing.
+    fn apply_row(
+        &mut self,
+        session: &mut Session,
+        (position, value): (Position, &[u8]),
+        row: &Row<'_>,
+        commands: &[Parsed<'_>],
+        keys: &[(DbIndex, &[u8])],
+    ) -> Result<(), ApplyError> {
         let parsed = || commands.iter().map(|c| c.command.command);
         self.check_room(parsed())?;
         self.tick.touched_keys = true;
@@ -141,12 +162,15 @@ impl Executor {
             self.txn.begin_exclusive(row.unix_ms)?;
         } else {
             self.txn.begin(row.unix_ms)?;
-            self.lock_row(&commands)?;
+            self.lock_row(keys)?;
         }
         let savepoint = self.txn.savepoint();
         let mut reply = Reply::new(false);
-        for parsed in &commands {
-            if let Err(error) = self.apply_command(session, parsed, &mut reply) {
+        for parsed in commands {
+            self.begin_read_budget();
+            let done = self.apply_command(session, parsed, &mut reply);
+            self.end_read_budget();
+            if let Err(error) = done {
                 self.txn.rollback(&savepoint);
                 return Err(error);
             }
@@ -161,9 +185,7 @@ impl Executor {
         if exclusive {
             self.txn.commit()?;
         }
-        // Clients of a replica may wait for keys that they only read (XREAD).
-        self.serve_waiters();
-        Ok(row.unix_ms)
+        Ok(())
     }
 
     /// Whether the disk takes the writes of these commands.
@@ -213,7 +235,12 @@ impl Executor {
             scope.command(command.db, command.command.command, &command.args);
         }
         loop {
-            match self.apply_unit(session, &parsed, &scope, next) {
+            let applied = self.with_reads_before(
+                scope.keys(),
+                |executor| executor.apply_unit(session, &parsed, &scope, next),
+                is_cold,
+            );
+            match applied {
                 Ok(()) => break,
                 Err(_) if self.thread.ended.load(Ordering::Acquire) => {
                     return Err(ApplyError::Ended);
@@ -382,20 +409,7 @@ impl Executor {
         }
     }
 
-    fn lock_row(&mut self, commands: &[Parsed<'_>]) -> Result<(), StorageError> {
-        let mut keys: Vec<(DbIndex, &[u8])> = Vec::with_capacity(commands.len());
-        for parsed in commands {
-            let command = parsed.command.command;
-            let Some(indices) = command.key_indices(&parsed.args) else {
-                continue;
-            };
-            let other = command.other_db(&parsed.args);
-            for index in indices {
-                let key = parsed.args.get(index).copied().unwrap_or_default();
-                keys.push((parsed.db, key));
-                keys.extend(other.map(|db| (db, key)));
-            }
-        }
+    fn lock_row(&mut self, keys: &[(DbIndex, &[u8])]) -> Result<(), StorageError> {
         self.prefetch(keys.iter().copied());
         let hash = |&(db, key): &(DbIndex, &[u8])| self.txn.key_hash(db, key);
         let hashes: Vec<u64> = keys.iter().map(hash).collect();
@@ -441,6 +455,7 @@ impl Executor {
                 error @ (StorageError::RocksDb(_)
                 | StorageError::Failed
                 | StorageError::NoRoom
+                | StorageError::NotInMemory
                 | StorageError::TooManyFamilies
                 | StorageError::Io(_)),
             ))) => Err(error.into()),
@@ -450,6 +465,24 @@ impl Executor {
             }),
         }
     }
+}
+
+/// The keys of the commands of a row.
+fn keys_of<'a>(commands: &[Parsed<'a>]) -> Vec<(DbIndex, &'a [u8])> {
+    let mut keys = Vec::with_capacity(commands.len());
+    for parsed in commands {
+        let command = parsed.command.command;
+        let Some(indices) = command.key_indices(&parsed.args) else {
+            continue;
+        };
+        let other = command.other_db(&parsed.args);
+        for index in indices {
+            let key = parsed.args.get(index).copied().unwrap_or_default();
+            keys.push((parsed.db, key));
+            keys.extend(other.map(|db| (db, key)));
+        }
+    }
+    keys
 }
 
 /// Whether Redis sends a command to its replicas.

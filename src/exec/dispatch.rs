@@ -9,7 +9,7 @@
 //! | hold: MIGRATE is moving a key | `hold_or_queue` |
 //! | show to MONITOR clients | `begin_attempt` |
 //! | lock, run, log | `perform`, `locking::lock` |
-//! | take back: another thread holds a key, or the request is slow | `dispatch` |
+//! | take back: another thread holds a key, the request is slow, or needs what is not in memory | `dispatch` |
 //! | conclude: error reply, statistics, CLIENT REPLY | `conclude` |
 
 pub(super) mod admission;
@@ -45,6 +45,8 @@ impl Executor {
         self.request.must_wait = true;
         self.request.plain = true;
         let outcome = self.dispatch(session, args, reply);
+        // There is no reply yet.
+        self.request.must_wait &= outcome != Outcome::Cold;
         self.tick.free += u32::from(!self.request.must_wait);
         outcome
     }
@@ -112,12 +114,18 @@ impl Executor {
                 reply.truncate(start);
                 Outcome::Paused
             }
-            Err(Stop::Slow) => {
+            Err(stop @ (Stop::Slow | Stop::Cold)) => {
                 self.tick.record.take_back(attempt.record);
                 self.txn.set_lookups(attempt.lookups);
                 self.txn.forget_events(attempt.events);
                 reply.truncate(start);
-                self.leave_to_worker(session, args, reply, start)
+                match matches!(stop, Stop::Cold) && self.waits_for_reads() {
+                    true => {
+                        self.look_for_keys(session, found.command, args);
+                        Outcome::Cold
+                    }
+                    false => self.leave_to_worker(session, args, reply, start),
+                }
             }
             done => {
                 self.conclude(session, found, args, reply, &attempt, done);
@@ -358,7 +366,7 @@ impl Executor {
             false => execute(self.txn.reading()),
         };
         self.end_read_budget();
-        if session.tracks_reads() && !matches!(done, Err(Stop::Slow)) {
+        if session.tracks_reads() && !matches!(done, Err(Stop::Slow | Stop::Cold)) {
             self.track(session, command, args);
         }
         if !self.in_unit() {
@@ -428,20 +436,6 @@ impl Executor {
     /// none while scripts occupy the workers.
     pub(super) fn limits_reads(&self) -> bool {
         self.thread.slices && !self.server.workers.any_running()
-    }
-
-    /// Starts the read budget of a command. A unit has one budget as a whole.
-    pub(super) fn begin_read_budget(&self) {
-        if !self.in_unit() {
-            self.txn.limit_reads(self.limits_reads());
-        }
-    }
-
-    /// Ends the read budget of a command.
-    pub(super) fn end_read_budget(&self) {
-        if !self.in_unit() {
-            self.txn.limit_reads(false);
-        }
     }
 
     /// Whether a command would write to keys that MIGRATE is moving. It is then tried again

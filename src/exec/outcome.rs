@@ -20,6 +20,9 @@ pub enum Outcome {
     Blocked,
     /// The request takes too long for an IO thread: run it on a worker.
     Slow,
+    /// The request needs rows that are not in memory: run it again when
+    /// [`Executor::take_cold_reads`](super::Executor::take_cold_reads) are done.
+    Cold,
 }
 
 /// Why a command was not done.
@@ -34,6 +37,9 @@ pub enum Stop {
     Conflict,
     /// The request takes too long for an IO thread. It must be taken back and run on a worker.
     Slow,
+    /// The request needs rows that are not in memory. It must be taken back, and be run again when
+    /// they are.
+    Cold,
 }
 
 impl Stop {
@@ -42,7 +48,7 @@ impl Stop {
     pub(super) fn into_error(self) -> Error {
         match self {
             Stop::Failed(error) | Stop::Counted(error) => error,
-            Stop::Conflict | Stop::Slow => {
+            Stop::Conflict | Stop::Slow | Stop::Cold => {
                 Error::text("ERR another client holds a key of this command")
             }
         }
@@ -53,6 +59,7 @@ impl<E: Into<Error>> From<E> for Stop {
     fn from(error: E) -> Stop {
         match error.into() {
             Error::Op(OpError::Storage(StorageError::ReadBudgetSpent)) => Stop::Slow,
+            Error::Op(OpError::Storage(StorageError::NotInMemory)) => Stop::Cold,
             error => Stop::Failed(error),
         }
     }

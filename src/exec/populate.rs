@@ -82,7 +82,7 @@ impl Executor {
             if let Err(stop) = done {
                 slice.start = start;
                 match stop {
-                    Stop::Conflict | Stop::Slow => self.roll_back_unit()?,
+                    Stop::Conflict | Stop::Slow | Stop::Cold => self.roll_back_unit()?,
                     Stop::Failed(_) | Stop::Counted(_) => {
                         self.txn.rollback(&before);
                         self.end_unit()?;

@@ -425,7 +425,7 @@ impl Executor {
         why: Trip,
         place: &[u8],
         before: Option<&Savepoint>,
-        reads_long: bool,
+        stopped: Option<Stop>,
     ) -> Result<(), Stop> {
         if why == Trip::Killed
             && let Some(before) = before
@@ -438,7 +438,10 @@ impl Executor {
         }
         self.roll_back_unit()?;
         let inside = self.in_unit();
-        if why == Trip::Time || reads_long {
+        if matches!(stopped, Some(Stop::Cold)) {
+            return Err(Stop::Cold);
+        }
+        if why == Trip::Time || stopped.is_some() {
             code.is_slow().store(true, Ordering::Relaxed);
             return Err(Stop::Slow);
         }
@@ -489,13 +492,13 @@ impl Executor {
                 read_only,
                 replicates: true,
                 running: running.cloned(),
-                reads_long: false,
+                stopped: None,
             };
             let (keys, args) = (given.keys, given.args);
             let done = scripts
                 .lua
                 .run(code.which(), keys, args, limits, &mut host, reply);
-            let reads_long = host.reads_long;
+            let stopped = host.stopped.take();
             if host.session.wrote.get() {
                 session.wrote.set(true);
             }
@@ -520,7 +523,7 @@ impl Executor {
                 Err(Failure::Stopped { why, place }) => {
                     self.tick.outbox.truncate(published);
                     let before = before.as_ref().filter(|_| running.is_some());
-                    self.take_back_stopped(code, why, &place, before, reads_long)?;
+                    self.take_back_stopped(code, why, &place, before, stopped)?;
                     code.runs_alone().store(true, Ordering::Relaxed);
                     if inside || alone {
                         return Err(Stop::Conflict);
@@ -658,8 +661,9 @@ struct ScriptHost<'a> {
     replicates: bool,
     /// Is marked when the script writes, which can then not be killed any more.
     running: Option<Arc<Running>>,
-    /// Whether it was stopped because a command exceeds the read budget of an IO thread.
-    reads_long: bool,
+    /// Why it was stopped: a command exceeds the read budget of an IO thread, or needs what is not
+    /// in memory.
+    stopped: Option<Stop>,
 }
 
 impl ScriptHost<'_> {
@@ -724,8 +728,8 @@ impl Host for ScriptHost<'_> {
                 reply.error_bytes(&error.wire());
                 Ok(())
             }
-            Err(Stop::Slow) => {
-                self.reads_long = true;
+            Err(stop @ (Stop::Slow | Stop::Cold)) => {
+                self.stopped = Some(stop);
                 Err(Halted)
             }
             Err(Stop::Conflict) => Err(Halted),

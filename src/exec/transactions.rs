@@ -17,6 +17,8 @@ use crate::state::Session;
 use crate::state::request::Request;
 use crate::state::session::Multi;
 use crate::storage::DbIndex;
+use crate::storage::txn::ReadLimits;
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 
 const NESTED: Error = Error::text("ERR MULTI calls can not be nested");
@@ -169,7 +171,7 @@ impl Executor {
                 let done = self.exec(session, &multi, reply);
                 match done {
                     // EXEC will run again, here or on a worker.
-                    Err(Stop::Conflict | Stop::Slow) => session.put_back_multi(multi),
+                    Err(Stop::Conflict | Stop::Slow | Stop::Cold) => session.put_back_multi(multi),
                     _ => session.end_multi(),
                 }
                 return done;
@@ -191,8 +193,16 @@ impl Executor {
         }
         let db = session.db();
         let mark = self.lock(session, command, args)?;
-        for &key in args.iter().skip(1) {
-            let expiry = self.txn.meta_of(db, key)?.map(|meta| meta.expire_ms);
+        self.begin_read_budget();
+        let metas: Result<SmallVec<[_; 4]>, _> = args
+            .iter()
+            .skip(1)
+            .map(|key| self.txn.meta_of(db, key))
+            .collect();
+        self.end_read_budget();
+        let metas = metas.inspect_err(|_| self.txn.unlock_since(mark))?;
+        for (&key, meta) in args.iter().skip(1).zip(metas) {
+            let expiry = meta.map(|meta| meta.expire_ms);
             let hash = self.txn.key_hash(db, key);
             let watch = session.watch(&self.server.watchers);
             watch.add(db, key, hash, expiry);
@@ -247,8 +257,13 @@ impl Executor {
                 return Ok(self.end_unit()?);
             }
             if lasting {
-                // Such a unit cannot be taken back, however long it takes.
-                self.txn.limit_reads(false);
+                // Such a unit cannot be taken back, however long it takes. What it names is in
+                // memory before it begins.
+                if self.lacks_keys(&scope) {
+                    self.roll_back_unit()?;
+                    return Err(Stop::Cold);
+                }
+                self.txn.limit_reads(ReadLimits::None);
             }
             match self.run_queue(session, &multi.queue, reply) {
                 Err(Stop::Conflict) if !alone => {
@@ -258,7 +273,7 @@ impl Executor {
                     session.select(db);
                     scope = Scope::everything();
                 }
-                Err(stop @ (Stop::Conflict | Stop::Slow)) => {
+                Err(stop @ (Stop::Conflict | Stop::Slow | Stop::Cold)) => {
                     self.roll_back_unit()?;
                     session.select(db);
                     return Err(stop);
@@ -286,7 +301,7 @@ impl Executor {
     }
 
     /// The keys of the queued commands.
-    fn scope_of<'q>(&self, db: DbIndex, queue: &'q [Request]) -> Scope<'q> {
+    pub(super) fn scope_of<'q>(&self, db: DbIndex, queue: &'q [Request]) -> Scope<'q> {
         let mut scope = Scope::default();
         let mut db = db;
         for request in queue {

@@ -26,7 +26,7 @@ use crate::commands::{CmdResult, Command, Error, Flags};
 use crate::resp::Reply;
 use crate::state::Session;
 use crate::storage::DbIndex;
-use crate::storage::txn::{Lookups, Savepoint};
+use crate::storage::txn::{Lookups, ReadLimits, Savepoint};
 use crate::sys::clock;
 
 /// The keys that a unit locks before it starts.
@@ -65,6 +65,11 @@ impl<'a> Scope<'a> {
             self.keys.push((db, args[index]));
             self.keys.extend(other.map(|other| (other, args[index])));
         }
+    }
+
+    /// The keys that it names.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (DbIndex, &'a [u8])> {
+        self.keys.iter().copied()
     }
 
     /// Whether the scope is all keys of all DBs.
@@ -146,7 +151,7 @@ impl Executor {
             accessed: KeyHashes::new(),
         });
         // The read budget is that of the unit as a whole.
-        self.txn.limit_reads(self.limits_reads());
+        self.txn.limit_reads(self.read_limits());
         Ok(())
     }
 
@@ -199,7 +204,7 @@ impl Executor {
         let flushed = |unit: &Unit| self.tick.record.was_flushed_since(&unit.record);
         if self.unit.as_ref().is_some_and(flushed) {
             // Clients have seen a part of the unit: no read budget may make it run again.
-            self.txn.limit_reads(false);
+            self.txn.limit_reads(ReadLimits::None);
         }
         let start = reply.len();
         let denied_before = std::mem::replace(&mut session.deny_blocking, true);
@@ -211,7 +216,7 @@ impl Executor {
         if let Err(Stop::Failed(error)) = &done {
             self.count_error(error);
         }
-        if !matches!(done, Err(Stop::Conflict | Stop::Slow)) {
+        if !matches!(done, Err(Stop::Conflict | Stop::Slow | Stop::Cold)) {
             self.count(session, found, args, done.is_err());
         }
         done
@@ -272,7 +277,7 @@ impl Executor {
                 None
             }
             _ => {
-                self.txn.limit_reads(false);
+                self.txn.limit_reads(ReadLimits::None);
                 self.unit.take()
             }
         }
@@ -324,7 +329,7 @@ mod tests {
                 Err(Stop::Failed(error) | Stop::Counted(error)) => {
                     reply.error_bytes(&error.wire());
                 }
-                Err(Stop::Conflict | Stop::Slow) => {
+                Err(Stop::Conflict | Stop::Slow | Stop::Cold) => {
                     executor.roll_back_unit().unwrap();
                     executor.finish_tick().unwrap();
                     return Err(());

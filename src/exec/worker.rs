@@ -83,7 +83,7 @@ impl Executor {
         }
         self.request.shown = job.shown;
         self.request.accesses_noted = job.noted;
-        self.begin_request(job.lent);
+        self.begin_request(job.lent, 0);
         let outcome = self.run(&mut job.session, &job.request.args(), &mut reply);
         job.shown = self.request.shown;
         job.noted = self.request.accesses_noted;
@@ -102,7 +102,7 @@ impl Executor {
         let (again, mut done) = match outcome {
             _ if wanted.is_some() => (Some(job), None),
             Outcome::Paused => (Some(job), None),
-            Outcome::Slow => {
+            Outcome::Slow | Outcome::Cold => {
                 reply.error("ERR this takes too long here");
                 (None, Some(job.session))
             }

@@ -35,6 +35,8 @@ const READ_BUDGET: usize = 256 << 10;
 const REQUEST_BUDGET: u32 = 2048;
 /// Bytes of a connection that are read ahead of its turn.
 pub const READ_AHEAD: usize = 8 << 10;
+/// Requests of a connection whose keys are read from the disk together.
+const COLD_AHEAD: usize = 128;
 /// Larger buffers are freed once they are empty.
 const KEEP_BUFFER: usize = 64 << 10;
 
@@ -51,6 +53,9 @@ pub enum Turn {
     Blocked,
     /// Requests wait for memory, for themselves or their replies.
     NoRoom,
+    /// A request waits until [`Executor::take_cold_reads`] are done, and the following ones wait
+    /// for it.
+    Cold,
     /// The peer has disconnected, or its requests exceed a limit.
     Closed,
 }
@@ -78,6 +83,9 @@ pub struct Connection {
     changes_session: bool,
     /// Whether they wait for the disk. No request runs until then.
     parked: bool,
+    /// Whether the next request waits for reads of the disk, and how often it has done so.
+    reading: bool,
+    rounds: u8,
     /// Since when the unsent bytes exceed the soft limit, Unix ms.
     long_since_ms: Option<UnixMs>,
     /// Invalidations that were sent while a worker had a request; they are repeated after its
@@ -141,6 +149,8 @@ impl Connection {
             must_wait: false,
             changes_session: false,
             parked: false,
+            reading: false,
+            rounds: 0,
             long_since_ms: None,
             repeated_pushes: Vec::new(),
             in_tick: false,
@@ -203,7 +213,12 @@ impl Connection {
     /// Whether its requests wait for the reply of a worker or of another thread, or for the
     /// disk.
     fn is_held_back(&self) -> bool {
-        self.parked || self.session.waits_for_answer()
+        self.parked || self.reading || self.session.waits_for_answer()
+    }
+
+    /// Records that the next request waits for reads of the disk, or no longer does.
+    pub(super) fn set_reading(&mut self, reading: bool) {
+        self.reading = reading;
     }
 
     /// Whether replies of this tick show data that a crash could take back.
@@ -571,8 +586,11 @@ impl Connection {
                     if outcome != Outcome::Slow {
                         self.spent_loans.extend(self.loan.take());
                     }
-                    if outcome == Outcome::Paused {
-                        return (used, Turn::Paused);
+                    if let Some(turn) = self.turn_after(outcome) {
+                        if turn == Turn::Cold {
+                            self.look_ahead(executor, &input[used + consumed..]);
+                        }
+                        return (used, turn);
                     }
                     used += consumed;
                     *requests += 1;
@@ -590,6 +608,36 @@ impl Connection {
             }
         }
         (used, Turn::Idle)
+    }
+
+    /// How the turn ends if the request has to run again; `None`: it has not.
+    fn turn_after(&mut self, outcome: Outcome) -> Option<Turn> {
+        match outcome {
+            Outcome::Paused => Some(Turn::Paused),
+            Outcome::Cold => {
+                self.rounds = self.rounds.saturating_add(1);
+                Some(Turn::Cold)
+            }
+            Outcome::Done | Outcome::Blocked | Outcome::Slow => {
+                self.rounds = 0;
+                None
+            }
+        }
+    }
+
+    /// Asks for the rows of the keys of the next requests, while the one before them waits for
+    /// its own.
+    fn look_ahead(&self, executor: &Executor, mut input: &[u8]) {
+        let db = self.session.db();
+        for _ in 0..COLD_AHEAD {
+            let Some((key, len)) = next_key(input) else {
+                return;
+            };
+            if !executor.look_ahead_for(db, key) {
+                return;
+            }
+            input = &input[len..];
+        }
     }
 
     /// Sends a protocol error and ends the connection.
@@ -641,7 +689,7 @@ impl Connection {
             .store(argv_bytes + places, Ordering::Relaxed);
         info.query_bytes.store(input.len(), Ordering::Relaxed);
         let before = self.reply.len();
-        executor.begin_request(self.writes_bytes);
+        executor.begin_request(self.writes_bytes, self.rounds);
         let outcome = executor.run(&mut self.session, &args, &mut self.reply);
         self.must_wait |= executor.must_wait();
         self.changes_session |= !executor.was_plain();

@@ -1,5 +1,7 @@
 //! An IO thread: a poll, its connections, and one executor.
 
+mod suspended;
+
 use super::connection::{Connection, READ_AHEAD, Turn};
 use super::gather::{self, TickGathering};
 use super::owed_sync::OwedSync;
@@ -8,9 +10,10 @@ use crate::commands::Error;
 use crate::exec::{Ended, Executor, Parked};
 use crate::state::delivery::Deliveries;
 use crate::state::eviction::Loan;
-use crate::state::mailbox::Socket;
+use crate::state::mailbox::{FinishedReads, Socket};
 use crate::state::workers::Done;
 use crate::state::{ClientId, ClientInfo, Mailbox, Message, Server, Session};
+use crate::storage::engine::waiting::count_as_io_thread;
 use crate::sys::clock;
 use crossbeam_channel::Receiver;
 use mio::{Events, Poll, Token, Waker};
@@ -55,6 +58,7 @@ pub struct IoThread {
     poll: Poll,
     mailbox: Receiver<Message>,
     deliveries: Arc<Deliveries>,
+    finished_reads: Arc<FinishedReads>,
     connections: FxHashMap<Token, Connection>,
     by_client: FxHashMap<ClientId, Token>,
     next_token: usize,
@@ -111,6 +115,9 @@ impl IoThread {
             poll,
             mailbox,
             deliveries: own.map(|own| own.deliveries.clone()).unwrap_or_default(),
+            finished_reads: own
+                .map(|own| own.finished_reads.clone())
+                .unwrap_or_default(),
             connections: FxHashMap::default(),
             by_client: FxHashMap::default(),
             next_token: 0,
@@ -142,6 +149,7 @@ impl IoThread {
     pub fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
         gather::wake_exactly();
+        count_as_io_thread();
         let mut owed_sync = OwedSync::default();
         while !self.stopping {
             let owes_sync = self.executor.owes_sync();
@@ -169,6 +177,7 @@ impl IoThread {
             // released.
             if events.iter().any(|event| event.token() == MAILBOX) {
                 self.read_mail();
+                self.end_reads();
             }
             for token in std::mem::take(&mut self.pending) {
                 if let Some(connection) = self.connections.get_mut(&token) {
@@ -337,6 +346,7 @@ impl IoThread {
             Turn::Paused => self.wait_for_pause(token),
             Turn::Blocked => self.begin_wait(token),
             Turn::NoRoom => self.wait_for_room(token),
+            Turn::Cold => self.wait_for_reads(token),
             Turn::Closed => {
                 log::debug!("Client closed connection {}", connection.session.info);
                 self.close(token);
@@ -351,78 +361,6 @@ impl IoThread {
             // Handles evictions by other threads, which free replies.
             self.read_mail();
         }
-    }
-
-    /// Suspends a connection until the pause is over. It is listed once, however often this is
-    /// called.
-    fn wait_for_pause(&mut self, token: Token) {
-        if let Some(connection) = self.connections.get_mut(&token)
-            && !connection.in_paused
-        {
-            connection.set_paused(true);
-            self.paused.push(token);
-        }
-    }
-
-    /// Suspends a connection until there is memory for its requests and replies.
-    fn wait_for_room(&mut self, token: Token) {
-        let now_ms = self.executor.now_ms();
-        if let Some(connection) = self.connections.get_mut(&token)
-            && connection.no_room_since_ms.is_none()
-        {
-            connection.no_room_since_ms = Some(now_ms);
-            self.no_room.push(token);
-            self.executor.server().client_memory.begin_wait();
-        }
-    }
-
-    /// Resumes connections for which there is memory now. Closes one of those that have
-    /// stalled, which frees memory for others.
-    fn resume_for_room(&mut self) {
-        if self.no_room.is_empty() || self.last_room_check.elapsed() < ROOM_CHECK {
-            return;
-        }
-        self.last_room_check = Instant::now();
-        let now_ms = clock::unix_ms();
-        let mut stalled = None;
-        let memory = &self.executor.server().client_memory;
-        for token in std::mem::take(&mut self.no_room) {
-            let Some(connection) = self.connections.get_mut(&token) else {
-                memory.end_wait();
-                continue;
-            };
-            if connection.may_continue(&self.executor) {
-                connection.end_wait_for_room();
-                memory.end_wait();
-                if !connection.in_pending {
-                    connection.in_pending = true;
-                    self.pending.push(token);
-                }
-                continue;
-            }
-            if stalled.is_none() && connection.has_stalled(now_ms) {
-                stalled = Some(token);
-            }
-            self.no_room.push(token);
-        }
-        if let Some(token) = stalled {
-            self.close_stalled(token);
-        }
-    }
-
-    /// Closes a client that blocks others.
-    fn close_stalled(&mut self, token: Token) {
-        self.executor.server().stats.evicted_clients.add(1);
-        if let Some(connection) = self.connections.get(&token) {
-            let info = &connection.session.info;
-            log::warn!(
-                "client {} at {}: {}, and maxmemory-clients has no room for more: closing it",
-                info.id.0,
-                info.addr,
-                connection.why_stalled()
-            );
-        }
-        self.close(token);
     }
 
     fn schedule(&mut self, token: Token) {
@@ -718,23 +656,6 @@ impl IoThread {
         match connection.take() {
             Some(taken) => server.replication.take(taken),
             None => log::error!("a connection without a PSYNC request was handed to a feeder"),
-        }
-    }
-
-    /// Resumes paused clients if the pause is over or `always`.
-    fn resume_paused(&mut self, always: bool) {
-        if self.paused.is_empty() || !always && self.last_resumed.elapsed() < PAUSE_CHECK {
-            return;
-        }
-        self.last_resumed = Instant::now();
-        let now_ms = clock::unix_ms();
-        if always || self.executor.server().pause_at(now_ms).is_none() {
-            for token in std::mem::take(&mut self.paused) {
-                if let Some(connection) = self.connections.get_mut(&token) {
-                    connection.set_paused(false);
-                }
-                self.schedule(token);
-            }
         }
     }
 

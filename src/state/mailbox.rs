@@ -4,6 +4,7 @@
 use super::client_id::ClientId;
 use super::delivery::{Deliveries, Delivery};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
+use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Messages that a mailbox holds.
@@ -16,6 +17,17 @@ pub enum Socket {
     Tcp(mio::net::TcpStream),
     /// A Unix socket.
     Unix(mio::net::UnixStream),
+}
+
+/// Clients of a thread whose reads of the disk are done; at most one entry for each client.
+#[derive(Debug, Default)]
+pub struct FinishedReads(Mutex<Vec<ClientId>>);
+
+impl FinishedReads {
+    /// Takes the clients.
+    pub fn take(&self) -> Vec<ClientId> {
+        std::mem::take(&mut *self.0.lock())
+    }
 }
 
 /// A message from one thread to another.
@@ -39,6 +51,8 @@ pub struct Mailbox {
     sender: Sender<Message>,
     /// Messages to the thread's clients.
     pub deliveries: Arc<Deliveries>,
+    /// Clients of the thread whose requests have what they lacked in memory.
+    pub finished_reads: Arc<FinishedReads>,
     waker: Arc<mio::Waker>,
 }
 
@@ -49,6 +63,7 @@ impl Mailbox {
         let mailbox = Mailbox {
             sender,
             deliveries: Arc::default(),
+            finished_reads: Arc::default(),
             waker,
         };
         (mailbox, receiver)
@@ -81,6 +96,17 @@ impl Mailbox {
             self.wake();
         }
         pushed.too_slow
+    }
+
+    /// Reports that the reads which a client's request waits for are done.
+    pub fn reads_are_done(&self, client: ClientId) {
+        let mut clients = self.finished_reads.0.lock();
+        clients.push(client);
+        let is_first = clients.len() == 1;
+        drop(clients);
+        if is_first {
+            self.wake();
+        }
     }
 
     /// Ends the receiver's poll.

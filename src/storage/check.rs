@@ -11,7 +11,8 @@ use crate::encoding::system::Counts;
 use crate::encoding::{CollectionId, ValueType, keys, tag};
 use crate::storage::Direction;
 use crate::storage::cache::ranges::{self, CachedRange};
-use crate::storage::engine::rows::open_rows;
+use crate::storage::engine::cold_reads::Span;
+use crate::storage::engine::rows::{How, Rows};
 use crate::storage::engine::{Engine, Keyspace};
 use crate::storage::txn::overlay::Overlay;
 use crate::storage::{DbIndex, Result, StorageError};
@@ -183,15 +184,8 @@ impl Engine {
         for (prefix, stretches) in self.memory.ranks.stretches(keyspace.id) {
             let mut counted = vec![0; stretches.len()];
             let end = keys::after_prefix(&prefix).unwrap_or_default();
-            let mut rows = open_rows(
-                self,
-                None,
-                keyspace,
-                &prefix,
-                &end,
-                Direction::Forward,
-                None,
-            );
+            let span = Span::new(&prefix, &end, Direction::Forward);
+            let mut rows = Rows::open(self, keyspace, &span, How::default());
             while let Some(key) = rows.key() {
                 let place = key.get(prefix.len()..).unwrap_or_default();
                 let begun = stretches.partition_point(|(from, _)| from.as_slice() <= place);

@@ -2,6 +2,7 @@
 
 pub(super) mod ahead;
 pub mod binlog;
+pub mod cold_reads;
 mod commit;
 pub(super) mod deleted_keys;
 pub mod disk;
@@ -22,6 +23,7 @@ pub(super) mod low_mark;
 mod mend;
 mod open;
 pub mod options;
+pub mod readers;
 mod reserve;
 pub(super) mod rows;
 mod salvage;
@@ -29,6 +31,7 @@ mod snapshot;
 mod stalls;
 mod syncs;
 pub(super) mod upstream;
+pub mod waiting;
 pub(super) mod wal;
 mod whole;
 
@@ -56,6 +59,7 @@ use crate::storage::engine::lineage::Lineage;
 use crate::storage::engine::listeners::Listeners;
 use crate::storage::engine::locks::{Locks, Owner};
 use crate::storage::engine::options::{RocksOptions, StorageConfig};
+use crate::storage::engine::readers::Readers;
 use crate::storage::engine::reserve::Reservation;
 use crate::storage::engine::wal::marks::Keeper;
 use crate::storage::rank::RankIndexes;
@@ -132,6 +136,7 @@ impl Memory {
 /// The open database. Shared by all threads.
 pub struct Engine {
     // Fields drop in this order: handles before the database that they belong to.
+    pub(super) readers: Readers,
     pub(super) families: Families,
     pub(super) system_cf: ColumnFamily,
     pub(super) binlog_cf: ColumnFamily,
@@ -227,6 +232,7 @@ impl Engine {
         }
         let binlog = Binlog::load(&db, &system_cf, &binlog_cf, &state, config.binlog_enabled)?;
         let engine = Engine {
+            readers: Readers::default(),
             families: Families::new(keyspaces),
             system_cf,
             binlog_cf,

@@ -15,7 +15,7 @@ use crate::storage::engine::Keyspace;
 use crate::storage::engine::low_mark::LowMarkSeen;
 use crate::storage::txn::Txn;
 use crate::storage::txn::keyspace::{KeyMeta, Value};
-use crate::storage::{DbIndex, Engine, Result};
+use crate::storage::{DbIndex, Engine, Result, StorageError};
 use std::sync::Arc;
 
 /// The result of a slice.
@@ -97,8 +97,11 @@ impl Txn {
     /// # Errors
     /// The storage fails. Nothing of the slice is done then, and no lock is held.
     pub fn expire_slice(&mut self, pass: &mut ExpirePass, limit: usize) -> Result<Slice> {
-        let done = self.expire_some(pass, limit);
-        self.abandon_if_failed(done)
+        let next = pass.next.clone();
+        self.with_reads_before(|txn| {
+            pass.next.clone_from(&next);
+            txn.expire_some(pass, limit)
+        })
     }
 
     fn expire_some(&mut self, pass: &mut ExpirePass, limit: usize) -> Result<Slice> {
@@ -111,6 +114,12 @@ impl Txn {
             return Ok(Slice::default());
         }
         let due = self.due_keys(pass, limit)?;
+        if !self.may_wait() {
+            self.look_for(due.iter().map(|(_, key)| (pass.db, key.as_slice())));
+            if self.has_cold_reads() {
+                return Err(StorageError::NotInMemory);
+            }
+        }
         let mut removed = 0;
         for (expire_ms, key) in &due {
             if !self.try_lock(pass.db, key) {
@@ -192,8 +201,11 @@ impl Txn {
     /// # Errors
     /// The storage fails. Nothing of the slice is done then, and no lock is held.
     pub fn reclaim_slice(&mut self, pass: &mut ReclaimPass, limit: usize) -> Result<Slice> {
-        let done = self.reclaim_some(pass, limit);
-        self.abandon_if_failed(done)
+        let next = pass.next;
+        self.with_reads_before(|txn| {
+            pass.next = next;
+            txn.reclaim_some(pass, limit)
+        })
     }
 
     fn reclaim_some(&mut self, pass: &mut ReclaimPass, limit: usize) -> Result<Slice> {

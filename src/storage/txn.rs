@@ -13,6 +13,7 @@
 
 pub mod ahead;
 pub mod changes;
+mod cold;
 mod commit;
 pub mod events;
 pub mod keyspace;
@@ -27,6 +28,7 @@ pub mod scan;
 mod staged;
 
 pub use lookup::{Expected, KEYS_AHEAD, Row};
+pub use read_budget::ReadLimits;
 
 use crate::base::time::UnixMs;
 use crate::encoding::CollectionId;
@@ -39,6 +41,7 @@ use crate::storage::engine::{ColumnFamily, Engine, Keyspace, ReadSnapshot};
 use crate::storage::full_sync::staging::Staging;
 use crate::storage::rank::RankChanges;
 use crate::storage::txn::changes::Changes;
+use crate::storage::txn::cold::Cold;
 use crate::storage::txn::events::Events;
 use crate::storage::txn::lending::Lending;
 use crate::storage::txn::overlay::Overlay;
@@ -149,7 +152,9 @@ pub(super) struct CommandState {
 
 /// What a thread reads through: the pending batch over the committed rows.
 pub struct View {
-    /// By DB; handles drop before the engine.
+    /// What reads did not find in memory; handles drop before the engine.
+    pub(super) cold: Cold,
+    /// By DB; these as well.
     pub(super) keyspaces: Vec<Option<Arc<Keyspace>>>,
     map_version: u64,
     /// The staged data set that this transaction fills, if any.
@@ -339,6 +344,7 @@ impl Txn {
     pub fn new(engine: Arc<Engine>) -> Txn {
         let overlay = Overlay::new(engine.memory.row_hasher.clone());
         let view = View {
+            cold: Cold::default(),
             keyspaces: Vec::new(),
             map_version: 0,
             staging: None,

@@ -2,6 +2,7 @@
 
 use super::Text;
 use crate::state::Server;
+use crate::storage::engine::waiting::waiting_reads;
 use crate::storage::{corruptions, tables_aside};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -175,6 +176,14 @@ pub(super) fn rocksdb(text: &mut Text, server: &Server) {
     text.field("block_cache_capacity", engine.cache_limit());
     text.field("block_cache_share", share);
     text.field("block_cache_pinned_usage", engine.cache_pinned());
+    let reads = waiting_reads();
+    text.field("disk_reads", reads.all);
+    text.field("disk_reads_of_io_threads", reads.of_io_threads);
+    let readers = engine.reader_figures();
+    text.field("parked_commands", readers.parked);
+    text.field("total_parked_commands", readers.rounds);
+    text.field("total_parked_reads", readers.reads);
+    text.field("total_parked_usec", readers.us);
     for (name, property) in [
         ("memtable_active_bytes", "cur-size-active-mem-table"),
         ("memtable_unflushed_bytes", "cur-size-all-mem-tables"),

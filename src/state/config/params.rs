@@ -103,6 +103,8 @@ params! {
     databases: u16 = STORAGE.databases => "databases", int(1, 65_535), Start;
     /// Threads that serve clients; 0 is one fewer than there are processors, and at least 1.
     io_threads: u32 = 0 => "io-threads" | "io-thread-num", int(0, 128), Start;
+    /// Threads that read from the disk for commands that do not wait themselves: as many reads as go on side by side.
+    reader_threads: u32 = 64 => "reader-threads", int(1, 1024), Start;
     /// Background tasks have intervals of their own; INFO shows this value, limited to 1 to 500.
     hz: u32 = 10 => "hz", COUNT, Inert;
     /// Seconds that a shutdown waits for replicas to catch up.
@@ -374,6 +376,8 @@ params! {
     rocksdb_bloom_bits: u32 = STORAGE.bloom_bits => "rocksdb.bloom-bits", int(0, 32), Start;
     /// Bytes after which the system is asked to write back what RocksDB has written; 0 is never.
     rocksdb_bytes_per_sync: u64 = STORAGE.bytes_per_sync => "rocksdb.bytes-per-sync", BYTES, Start;
+    /// Read tables past the operating system's page cache; only the block cache keeps them in memory then.
+    rocksdb_direct_reads: bool = STORAGE.direct_reads => "rocksdb.direct-reads", ParamKind::Bool, Start;
     /// Collect RocksDB's statistics, for INFO.
     rocksdb_statistics: bool = STORAGE.statistics => "rocksdb.statistics", ParamKind::Bool, Start;
 

@@ -16,6 +16,7 @@ impl Config {
             block_cache_percent: self.rocksdb_block_cache_percent,
             max_total_wal_size_bytes: self.rocksdb_max_total_wal_size_bytes,
             bytes_per_sync: self.rocksdb_bytes_per_sync,
+            direct_reads: self.rocksdb_direct_reads,
             statistics: self.rocksdb_statistics,
             memtable: self.rocksdb_memtable,
             write_buffer_size_bytes: self.rocksdb_write_buffer_size_bytes,

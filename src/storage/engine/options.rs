@@ -7,6 +7,7 @@
 
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use crate::storage::engine::disk::Disk;
+use crate::storage::engine::waiting::no_readahead;
 use crate::storage::memtable::MemtableRep;
 use crate::storage::{Result, rot};
 use rocksdb::{
@@ -54,6 +55,8 @@ pub struct StorageConfig {
     pub max_total_wal_size_bytes: u64,
     /// Files are synced in steps of this size, in bytes, while they are written.
     pub bytes_per_sync: u64,
+    /// Whether tables are read past the page cache of the operating system.
+    pub direct_reads: bool,
     /// Whether RocksDB counts what it does.
     pub statistics: bool,
     /// What rows of DBs stand in until they are written to files.
@@ -140,6 +143,7 @@ impl StorageConfig {
             block_cache_percent: 70,
             max_total_wal_size_bytes: 256 << 20,
             bytes_per_sync: 1 << 20,
+            direct_reads: false,
             statistics: false,
             memtable: MemtableRep::BTree,
             write_buffer_size_bytes: 96 << 20,
@@ -292,6 +296,7 @@ impl RocksOptions {
         db.set_table_cache_num_shard_bits(TABLE_CACHE_SHARD_BITS);
         db.set_bytes_per_sync(config.bytes_per_sync);
         db.set_wal_bytes_per_sync(config.bytes_per_sync);
+        db.set_use_direct_reads(config.direct_reads);
         if config.statistics {
             db.enable_statistics();
         }
@@ -422,6 +427,7 @@ impl RocksOptions {
         table.set_optimize_filters_for_memory(true);
         let mut options = Options::default();
         options.set_block_based_table_factory(&table);
+        no_readahead(&options);
         // Small, for DBs with few rows.
         options.set_arena_block_size(256 << 10);
         options.set_max_write_buffer_number(config.max_write_buffer_number as i32);

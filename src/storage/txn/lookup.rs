@@ -8,13 +8,16 @@
 use super::View;
 use crate::encoding::tag;
 use crate::storage::cache::rows::{Version, is_cacheable};
+use crate::storage::engine::cold_reads::ColdRead;
 use crate::storage::engine::locks::Locks;
+use crate::storage::engine::waiting::{or_not_in_memory, pretends_cold, without_waiting};
 use crate::storage::engine::{Keyspace, ReadSnapshot};
 use crate::storage::txn::overlay::Pending;
-use crate::storage::{DbIndex, Result};
+use crate::storage::{DbIndex, Result, StorageError};
 use rocksdb::DBPinnableSlice;
 use smallvec::SmallVec;
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// The number of look-ups that the processor prefetches at a time without loss.
 const PREFETCHED: usize = 16;
@@ -118,8 +121,7 @@ impl View {
                 }
             }
             Pending::Unknown => {
-                let read = &self.reads.options;
-                let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
+                let stored = self.get_stored(keyspace, key, None)?;
                 let bytes = stored.as_ref().map_or(0, |value| value.len());
                 self.lending.note_read(bytes, self.batch.overlay.bytes())?;
                 self.reads.budget.spend(bytes)?;
@@ -147,8 +149,7 @@ impl View {
                 if let Some(row) = self.cached_at(snapshot, db, keyspace.cache_hash(hash), key) {
                     return Ok(Some(look(&row)));
                 }
-                let read = &self.reads.options;
-                let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
+                let stored = self.get_stored(keyspace, key, None)?;
                 return Ok(stored.map(|row| look(&row)));
             }
             Pending::Unknown => {}
@@ -200,19 +201,43 @@ impl View {
     /// Reads a row that is not cached, and caches it.
     fn stored_row(
         &self,
-        keyspace: &Keyspace,
+        keyspace: &Arc<Keyspace>,
         cache_hash: u64,
         key: &[u8],
         seen: Version,
     ) -> Result<Option<Row<'_>>> {
-        let read = &self.reads.options;
-        let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
+        let stored = self.get_stored(keyspace, key, Some(cache_hash))?;
         if let Some(value) = &stored {
             self.lending
                 .note_read(value.len(), self.batch.overlay.bytes())?;
             self.engine.memory.rows.offer(cache_hash, key, value, seen);
         }
         Ok(stored.map(Row::Stored))
+    }
+
+    /// Reads a row from RocksDB; `cache_hash` is given for rows of the row cache.
+    ///
+    /// # Errors
+    /// [`StorageError::NotInMemory`] if that would wait for the disk and must not.
+    fn get_stored(
+        &self,
+        keyspace: &Arc<Keyspace>,
+        key: &[u8],
+        cache_hash: Option<u64>,
+    ) -> Result<Option<DBPinnableSlice<'_>>> {
+        let options = &self.reads.options;
+        let get = || self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, options);
+        if self.cold.may_wait() {
+            return Ok(get()?);
+        }
+        let stored = match pretends_cold() {
+            false => or_not_in_memory(without_waiting(get)),
+            true => Err(StorageError::NotInMemory),
+        };
+        if matches!(stored, Err(StorageError::NotInMemory)) {
+            self.cold.want(ColdRead::row(keyspace, key, cache_hash));
+        }
+        stored
     }
 
     /// The row under `key` if this turn wrote it. Sufficient for a collection that this turn has

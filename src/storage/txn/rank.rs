@@ -5,7 +5,8 @@ use super::{Txn, View};
 use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
 use crate::storage::Direction;
 use crate::storage::engine::Keyspace;
-use crate::storage::engine::rows::open_rows;
+use crate::storage::engine::cold_reads::Span;
+use crate::storage::engine::rows::{How, Rows};
 use crate::storage::rank::{At, CachedIndex, LONG_STRETCH_ROWS, Place, RankIndex, Start, split};
 use crate::storage::{DbIndex, Engine, Result, StorageError};
 use crate::sys::lock_order::Mutex;
@@ -124,7 +125,7 @@ impl View {
     /// prefix of all rows of its map, and `end` the first key after them.
     fn recount(
         &self,
-        keyspace: &Keyspace,
+        keyspace: &Arc<Keyspace>,
         prefix: &[u8],
         end: &RowKey,
         index: &mut RankIndex,
@@ -138,8 +139,12 @@ impl View {
         let engine: &Engine = &self.engine;
         let from = row_key(&index.stretch(at).from);
         let to = index.end_of(at).map_or_else(|| end.clone(), row_key);
-        let forward = Direction::Forward;
-        let mut rows = open_rows(engine, None, keyspace, &from, &to, forward, None);
+        let how = How {
+            cold: self.cold.list(keyspace),
+            ..How::default()
+        };
+        let span = Span::new(&from, &to, Direction::Forward);
+        let mut rows = Rows::open(engine, keyspace, &span, how);
         index.recount(at, || {
             self.reads.budget.spend(0)?;
             let found = rows.key().and_then(|key| key.get(ELEMENT_PREFIX_LEN..));

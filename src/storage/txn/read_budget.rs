@@ -38,11 +38,22 @@ impl ReadBudget {
     }
 }
 
+/// How a command may read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadLimits {
+    /// As it likes.
+    None,
+    /// Without waiting for the disk: see [`View::set_may_wait`].
+    InMemory,
+    /// So, too, and reading very many rows fails with [`StorageError::ReadBudgetSpent`].
+    Budget,
+}
+
 impl View {
-    /// Begins a command. If it is `limited`, reading very many rows fails with
-    /// [`StorageError::ReadBudgetSpent`].
-    pub fn limit_reads(&self, limited: bool) {
-        self.reads.budget.renew(limited);
+    /// Begins a command, or ends one with [`ReadLimits::None`].
+    pub fn limit_reads(&self, limits: ReadLimits) {
+        self.reads.budget.renew(limits == ReadLimits::Budget);
+        self.set_may_wait(limits == ReadLimits::None);
     }
 
     /// Counts bytes that are produced without reading a row, such as the zeros of a sparse string.

@@ -14,8 +14,8 @@ use crate::encoding::system::KeyspaceId;
 use crate::storage::Direction;
 use crate::storage::cache::ranges::{self, CachedRange, READ_AHEAD};
 use crate::storage::cache::rows;
-use crate::storage::engine::Db;
-use crate::storage::engine::rows::open_rows;
+use crate::storage::engine::cold_reads::Span;
+use crate::storage::engine::rows::{ColdList, How, Rows};
 use crate::storage::engine::{Engine, Keyspace};
 use crate::storage::txn::View;
 use crate::storage::txn::lending::Lending;
@@ -23,7 +23,7 @@ use crate::storage::txn::overlay::Overlay;
 use crate::storage::txn::read_budget::ReadBudget;
 use crate::storage::{DbIndex, Result};
 use rocksdb::perf::{PerfContext, PerfMetric, PerfStatsLevel, set_perf_stats};
-use rocksdb::{DBRawIteratorWithThreadMode, ErrorKind};
+use std::sync::Arc;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
@@ -40,13 +40,14 @@ enum Stored<'a> {
     /// The rows of a cached range from number `at` on, and RocksDB's rows after them.
     Range(Box<CachedRange>, usize),
     /// RocksDB's rows.
-    Rows(DBRawIteratorWithThreadMode<'a, Db>),
+    Rows(Rows<'a>),
 }
 
 /// The access of a read to the cached ranges of its map.
 struct RangeAccess<'a> {
     engine: &'a Engine,
-    keyspace: &'a Keyspace,
+    keyspace: &'a Arc<Keyspace>,
+    cold: Option<ColdList<'a>>,
     hash: u64,
     names: [RowKey; 2],
     seen: rows::Version,
@@ -207,15 +208,13 @@ impl View {
             match begin {
                 Begin::WithRange => scan.begin_with_range(view, keyspace, from, to),
                 Begin::Stored(bound) => {
-                    let rows = open_rows(
-                        &view.engine,
-                        view.reads.snapshot.as_ref(),
-                        keyspace,
-                        from,
-                        to,
-                        direction,
+                    let how = How {
+                        snapshot: view.reads.snapshot.as_ref(),
                         bound,
-                    );
+                        cold: view.cold.list(keyspace),
+                    };
+                    let span = Span::new(from, to, direction);
+                    let rows = Rows::open(&view.engine, keyspace, &span, how);
                     scan.stored = Stored::Rows(rows);
                 }
             }
@@ -226,12 +225,23 @@ impl View {
 
 impl<'a> Scan<'a> {
     /// Begins with the rows of a cached range, if there is one.
-    fn begin_with_range(&mut self, view: &'a View, keyspace: &'a Keyspace, from: &[u8], to: &[u8]) {
+    fn begin_with_range(
+        &mut self,
+        view: &'a View,
+        keyspace: &'a Arc<Keyspace>,
+        from: &[u8],
+        to: &[u8],
+    ) {
         let engine: &Engine = &view.engine;
         let direction = self.direction;
+        let cold = view.cold.list(keyspace);
         if view.reads.snapshot.is_some() || !ranges::is_worth_it(from, to) {
-            let snapshot = view.reads.snapshot.as_ref();
-            let rows = open_rows(engine, snapshot, keyspace, from, to, direction, None);
+            let how = How {
+                snapshot: view.reads.snapshot.as_ref(),
+                bound: None,
+                cold,
+            };
+            let rows = Rows::open(engine, keyspace, &Span::new(from, to, direction), how);
             self.stored = Stored::Rows(rows);
             return;
         }
@@ -245,6 +255,7 @@ impl<'a> Scan<'a> {
         self.access = Some(RangeAccess {
             engine,
             keyspace,
+            cold,
             hash,
             names,
             seen,
@@ -291,8 +302,7 @@ impl<'a> Scan<'a> {
             Direction::Backward => to = to.min(range.end(self.direction)),
         }
         if from < to {
-            let (engine, keyspace) = (access.engine, access.keyspace);
-            let rows = open_rows(engine, None, keyspace, from, to, self.direction, None);
+            let rows = access.open(&Span::new(from, to, self.direction));
             access.record = range.extends(self.direction);
             self.stored = Stored::Rows(rows);
             self.record();
@@ -313,7 +323,7 @@ impl<'a> Scan<'a> {
         let continues = match rows.item() {
             Some((key, value)) => record.push(key, value),
             None => {
-                if rows.status().is_ok() {
+                if rows.is_ok() {
                     record.reach_end(&access.from, &access.to);
                 }
                 false
@@ -368,16 +378,7 @@ impl<'a> Scan<'a> {
         self.last = Source::None;
         if let Some(mut access) = self.access.take() {
             access.store();
-            let (engine, keyspace) = (access.engine, access.keyspace);
-            let rows = open_rows(
-                engine,
-                None,
-                keyspace,
-                from,
-                &access.to,
-                self.direction,
-                None,
-            );
+            let rows = access.open(&Span::new(from, &access.to, self.direction));
             self.stored = Stored::Rows(rows);
         } else if let Stored::Rows(rows) = &mut self.stored {
             rows.seek(from);
@@ -464,13 +465,9 @@ impl<'a> Scan<'a> {
         if self.stored_key().is_none()
             && let Stored::Rows(rows) = &self.stored
         {
-            match rows.status() {
-                Err(error)
-                    if error.kind() == ErrorKind::Incomplete && self.tombstones.is_some() =>
-                {
-                    self.give_up();
-                }
-                done => done?,
+            match self.tombstones.is_some() && rows.exceeds_bound() {
+                true => self.give_up(),
+                false => rows.status()?,
             }
         }
         let stored = self.stored_key();
@@ -489,7 +486,16 @@ impl<'a> Scan<'a> {
     }
 }
 
-impl RangeAccess<'_> {
+impl<'a> RangeAccess<'a> {
+    /// RocksDB's rows of a span.
+    fn open(&self, span: &Span) -> Rows<'a> {
+        let how = How {
+            cold: self.cold,
+            ..How::default()
+        };
+        Rows::open(self.engine, self.keyspace, span, how)
+    }
+
     fn spans(&self, key: &[u8]) -> bool {
         self.from.as_slice() <= key && key < self.to.as_slice()
     }

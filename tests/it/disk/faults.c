@@ -91,6 +91,10 @@ ssize_t pread64(int fd, void *data, size_t n, off_t at) {
   FAIL(fault_of_fd("read", fd));
   return REAL(pread)(fd, data, n, at);
 }
+ssize_t preadv2(int fd, const struct iovec *into, int n, off_t at, int flags) {
+  FAIL(fault_of_fd("read", fd));
+  return REAL(preadv2)(fd, into, n, at, flags);
+}
 int fsync(int fd) {
   FAIL(fault_of_fd("sync", fd));
   return REAL(fsync)(fd);

@@ -246,6 +246,15 @@ impl Server {
         if file.is_none() && self.binary == binary() && !says("--disk-reserve") {
             command.args(["--disk-reserve", "1mb"]);
         }
+        // As if data were far beyond memory: see tests/README.md.
+        if let Some(one_in) = std::env::var_os("KEDIS_TEST_COLD")
+            && self.binary == binary()
+        {
+            command.env("KEDIS_PRETEND_COLD", one_in);
+            if file.is_none() && !says("--maxmemory") {
+                command.args(["--maxmemory", "32mb", "--rocksdb.direct-reads", "yes"]);
+            }
+        }
         // Also on a machine where the default would be 1.
         if file.is_none() && self.binary == binary() && !says("--io-threads") {
             command.args(["--io-threads", "2"]);

@@ -5,17 +5,32 @@
 // Marked as retryable and as an error of one file, every error leads to the same state: writes are
 // refused until `DB::Resume` has written the memtables to new files and has begun a new log.
 // RocksDB never writes again to a file that had an error.
+//
+// Reads of threads that must not wait for the disk find what the page cache holds, and otherwise
+// fail with `Busy`.
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "db/column_family.h"
 #include "db/db_impl/db_impl.h"
 #include "rocksdb/env.h"
 #include "rocksdb/file_system.h"
+#include "rocksdb/options.h"
+#include "rocksdb/table.h"
+#include "util/string_util.h"
 
 using rocksdb::Env;
 using rocksdb::FileOptions;
@@ -158,7 +173,109 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
   const FileKind kind_;
 };
 
-// A read error must not stop compactions for good either.
+// Whether reads of this thread may wait for the disk. See `../waiting.rs`.
+thread_local bool may_wait = true;
+// Whether this is a thread that serves clients.
+thread_local bool is_io_thread = false;
+
+// Reads of tables that may have waited for the disk, and those of IO threads among them.
+std::atomic<uint64_t> waiting_reads{0};
+std::atomic<uint64_t> waiting_reads_of_io_threads{0};
+// Every such read takes so much longer, for tests and measurements.
+std::atomic<uint64_t> read_delay_us{0};
+
+// The status of a read that would wait for the disk on a thread that may not. RocksDB passes it on
+// unchanged, and uses it for nothing else in its reads.
+IOStatus WouldWait() { return IOStatus::Busy("not in memory"); }
+
+void CountWaitingRead() {
+  waiting_reads.fetch_add(1, std::memory_order_relaxed);
+  if (is_io_thread) waiting_reads_of_io_threads.fetch_add(1, std::memory_order_relaxed);
+  const uint64_t us = read_delay_us.load(std::memory_order_relaxed);
+  if (us > 0) std::this_thread::sleep_for(std::chrono::microseconds(us));
+}
+
+// A table or blob file that is read through the page cache. Unlike RocksDB's own class it can read
+// what is in the page cache without waiting for the disk.
+class CachedFile final : public FSRandomAccessFile {
+ public:
+  CachedFile(int fd, const std::string& name, DiskRef disk)
+      : fd_(fd), name_(name), disk_(std::move(disk)) {}
+  ~CachedFile() override { close(fd_); }
+
+  IOStatus Read(uint64_t offset, size_t n, const IOOptions&, Slice* result, char* scratch,
+                IODebugContext*) const override {
+    *result = Slice(scratch, 0);
+    if (!may_wait) {
+      // A part of the range may be in memory.
+      if (ReadCached(offset, n, scratch) != static_cast<ssize_t>(n)) return WouldWait();
+      *result = Slice(scratch, n);
+      return IOStatus::OK();
+    }
+    CountWaitingRead();
+    size_t done = 0;
+    while (done < n) {
+      const ssize_t some = pread(fd_, scratch + done, n - done, static_cast<off_t>(offset + done));
+      if (some < 0 && errno == EINTR) continue;
+      if (some < 0) {
+        const std::string what = "While reading " + std::to_string(n) + " bytes at " +
+                                 std::to_string(offset) + " of " + name_;
+        return disk_->Seen(IOStatus::IOError(what, rocksdb::errnoStr(errno)));
+      }
+      if (some == 0) break;  // The end of the file.
+      done += static_cast<size_t>(some);
+    }
+    *result = Slice(scratch, done);
+    return IOStatus::OK();
+  }
+
+  IOStatus Prefetch(uint64_t offset, size_t n, const IOOptions&, IODebugContext*) override {
+#ifdef OS_LINUX
+    if (may_wait && readahead(fd_, static_cast<off_t>(offset), n) == 0) return IOStatus::OK();
+#else
+    (void)offset, (void)n;
+#endif
+    return IOStatus::NotSupported("Prefetch");
+  }
+
+  void Hint(AccessPattern pattern) override {
+#ifdef OS_LINUX
+    if (pattern == kRandom) posix_fadvise(fd_, 0, 0, POSIX_FADV_RANDOM);
+#else
+    (void)pattern;
+#endif
+  }
+
+  IOStatus GetFileSize(uint64_t* size) override {
+    struct stat found;
+    if (fstat(fd_, &found) != 0) {
+      return disk_->Seen(IOStatus::IOError("While asking the size of " + name_,
+                                           rocksdb::errnoStr(errno)));
+    }
+    *size = static_cast<uint64_t>(found.st_size);
+    return IOStatus::OK();
+  }
+
+ private:
+  // Reads what the page cache holds. Less than `n`, or an error: a part of it is not there, or the
+  // file system cannot tell.
+  ssize_t ReadCached(uint64_t offset, size_t n, char* scratch) const {
+#ifdef RWF_NOWAIT
+    struct iovec into = {scratch, n};
+    return preadv2(fd_, &into, 1, static_cast<off_t>(offset), RWF_NOWAIT);
+#else
+    (void)offset, (void)n, (void)scratch;
+    return -1;
+#endif
+  }
+
+  const int fd_;
+  const std::string name_;
+  const DiskRef disk_;
+};
+
+// Another file, or one that is read past the page cache. A read error must not stop compactions for
+// good either.
 class RandomAccessFile final : public rocksdb::FSRandomAccessFileOwnerWrapper {
  public:
   RandomAccessFile(std::unique_ptr<FSRandomAccessFile>&& file, DiskRef disk)
@@ -166,10 +283,14 @@ class RandomAccessFile final : public rocksdb::FSRandomAccessFileOwnerWrapper {
 
   IOStatus Read(uint64_t offset, size_t n, const IOOptions& options, Slice* result,
                 char* scratch, IODebugContext* debug) const override {
+    if (!may_wait) return WouldWait();
+    CountWaitingRead();
     return disk_->Seen(target()->Read(offset, n, options, result, scratch, debug));
   }
   IOStatus MultiRead(FSReadRequest* requests, size_t n, const IOOptions& options,
                      IODebugContext* debug) override {
+    if (!may_wait) return WouldWait();
+    CountWaitingRead();
     IOStatus done = disk_->Seen(target()->MultiRead(requests, n, options, debug));
     for (size_t i = 0; i < n; ++i) requests[i].status = disk_->Seen(std::move(requests[i].status));
     return done;
@@ -222,6 +343,12 @@ class Files final : public rocksdb::FileSystemWrapper {
   IOStatus NewRandomAccessFile(const std::string& name, const FileOptions& options,
                                std::unique_ptr<FSRandomAccessFile>* file,
                                IODebugContext* debug) override {
+    // Opening a file may wait, too.
+    if (!may_wait) return WouldWait();
+    const bool is_table = FileKindOf(name) == FileKind::kTable || Slice(name).ends_with(".blob");
+    if (is_table && !options.use_direct_reads && !options.use_mmap_reads) {
+      return OpenCached(name, file);
+    }
     IOStatus opened = disk_->Seen(target()->NewRandomAccessFile(name, options, file, debug));
     if (opened.ok()) file->reset(new RandomAccessFile(std::move(*file), disk_));
     return opened;
@@ -253,6 +380,21 @@ class Files final : public rocksdb::FileSystemWrapper {
   }
 
  private:
+  IOStatus OpenCached(const std::string& name, std::unique_ptr<FSRandomAccessFile>* file) {
+    int fd;
+    do {
+      fd = open(name.c_str(), O_RDONLY | O_CLOEXEC);
+    } while (fd < 0 && errno == EINTR);
+    if (fd < 0) {
+      const std::string what = "While opening " + name;
+      const std::string why = rocksdb::errnoStr(errno);
+      return disk_->Seen(errno == ENOENT ? IOStatus::PathNotFound(what, why)
+                                         : IOStatus::IOError(what, why));
+    }
+    file->reset(new CachedFile(fd, name, disk_));
+    return IOStatus::OK();
+  }
+
   IOStatus Wrap(IOStatus made, const std::string& name, std::unique_ptr<FSWritableFile>* file,
                 uint64_t size) {
     if (made.ok()) {
@@ -288,6 +430,30 @@ extern "C" void* kedis_disk_env(const void* disk) {
   auto shared = std::make_shared<const Disk>(disk);
   auto files = std::make_shared<Files>(kedis::FilesWithMarks(), std::move(shared));
   return new CEnv{rocksdb::NewCompositeEnv(files).release(), false};
+}
+
+// Whether reads of this thread may wait for the disk from now on. Returns whether they could.
+extern "C" bool kedis_reads_may_wait(bool may) { return std::exchange(may_wait, may); }
+
+// Marks this thread as one that serves clients.
+extern "C" void kedis_reads_on_io_thread() { is_io_thread = true; }
+
+// The number of reads that may have waited for the disk, and of those on IO threads.
+extern "C" void kedis_waiting_reads(uint64_t* all, uint64_t* of_io_threads) {
+  *all = waiting_reads.load(std::memory_order_relaxed);
+  *of_io_threads = waiting_reads_of_io_threads.load(std::memory_order_relaxed);
+}
+
+// Makes each read that may wait for the disk take so many microseconds longer.
+extern "C" void kedis_delay_reads(uint64_t us) {
+  read_delay_us.store(us, std::memory_order_relaxed);
+}
+
+// Keeps iterators of tables with these options from reading more than a block at a time, unless
+// they are told to: a thread that must not wait would find less of it in memory.
+extern "C" void kedis_no_readahead(const rocksdb::Options* options) {
+  auto* table = options->table_factory->GetOptions<rocksdb::BlockBasedTableOptions>();
+  if (table != nullptr) table->max_auto_readahead_size = 0;
 }
 
 // `DB::Resume` of the database that has this column family.

@@ -1,0 +1,127 @@
+//! Requests that need rows which are not in memory (see [`crate::storage::engine::cold_reads`]).
+//!
+//! An IO thread takes such a request back and parks its connection; the thread of a link to a
+//! master waits itself, before it takes the locks again. Both ask for all keys of the request at
+//! once, and an IO thread for the keys of the requests behind it as well.
+
+use super::unit::Scope;
+use super::{Executor, Stop};
+use crate::commands::{Command, Handler, Own};
+use crate::state::Session;
+use crate::storage::engine::cold_reads::{ColdRead, MAX_ROUNDS};
+use crate::storage::txn::ReadLimits;
+use crate::storage::{DbIndex, StorageError};
+
+impl Executor {
+    /// What the last request needs after [`super::Outcome::Cold`].
+    pub fn take_cold_reads(&self) -> Vec<ColdRead> {
+        self.txn.take_cold_reads()
+    }
+
+    /// Asks for the row of a key that a later request will need. Returns whether there is room for
+    /// more.
+    pub fn look_ahead_for(&self, db: DbIndex, key: &[u8]) -> bool {
+        let may = !self.txn.has_many_cold_reads();
+        if may {
+            self.txn.look_for(std::iter::once((db, key)));
+        }
+        may
+    }
+
+    /// Whether a request that was taken back waits for its reads. Otherwise it goes to a worker,
+    /// which may wait: its rows leave memory sooner than it gets them. While scripts occupy the
+    /// workers it waits in any case.
+    pub(super) fn waits_for_reads(&self) -> bool {
+        self.request.rounds < MAX_ROUNDS || !self.limits_reads()
+    }
+
+    /// Asks for the rows of all keys of a request that was taken back, or for those of the members
+    /// that it names.
+    pub(super) fn look_for_keys(&self, session: &Session, command: &Command, args: &[&[u8]]) {
+        if self.txn.has_many_cold_reads() {
+            return;
+        }
+        // Its arguments may be members of the collection one of whose rows it has missed.
+        self.txn.look_for_members(args.get(2..).unwrap_or_default());
+        if self.request.rounds > 0 {
+            return;
+        }
+        if let (Handler::Own(Own::Exec), Some(multi)) = (&command.handler, session.multi()) {
+            let scope = self.scope_of(session.db(), &multi.queue);
+            return self.txn.look_for(scope.keys());
+        }
+        let mut scope = Scope::default();
+        scope.command(session.db(), command, args);
+        self.txn.look_for(scope.keys());
+    }
+
+    /// Whether keys of a scope are not in memory; then they are asked for.
+    pub(super) fn lacks_keys(&self, scope: &Scope<'_>) -> bool {
+        if !self.thread.slices || !self.waits_for_reads() {
+            return false;
+        }
+        self.txn.look_for(scope.keys());
+        self.txn.has_cold_reads()
+    }
+
+    /// How commands may read here.
+    pub(super) fn read_limits(&self) -> ReadLimits {
+        match self.thread.slices {
+            true if self.limits_reads() => ReadLimits::Budget,
+            true => ReadLimits::InMemory,
+            false if self.request.in_memory => ReadLimits::InMemory,
+            false => ReadLimits::None,
+        }
+    }
+
+    /// Starts the read budget of a command. A unit has one budget as a whole.
+    pub(super) fn begin_read_budget(&self) {
+        if !self.in_unit() {
+            self.txn.limit_reads(self.read_limits());
+        }
+    }
+
+    /// Ends the read budget of a command.
+    pub(super) fn end_read_budget(&self) {
+        if !self.in_unit() {
+            self.txn.limit_reads(ReadLimits::None);
+        }
+    }
+
+    /// Runs `attempt` on this thread, at first without waiting for the disk. As long as it fails
+    /// for want of rows, these are brought into memory while no key is locked. `attempt` takes back
+    /// what it did when it fails; `keys` are the keys that it needs.
+    pub(super) fn with_reads_before<'k, R, E>(
+        &mut self,
+        keys: impl Iterator<Item = (DbIndex, &'k [u8])>,
+        mut attempt: impl FnMut(&mut Executor) -> Result<R, E>,
+        is_cold: impl Fn(&E) -> bool,
+    ) -> Result<R, E>
+    where
+        E: From<StorageError>,
+    {
+        let mut keys = Some(keys);
+        for _ in 0..MAX_ROUNDS {
+            self.request.in_memory = true;
+            let done = attempt(self);
+            self.request.in_memory = false;
+            match done {
+                Err(error) if is_cold(&error) => {}
+                done => return done,
+            }
+            if let Some(keys) = keys.take() {
+                self.txn.look_for(keys);
+            }
+            let reads = self.txn.take_cold_reads();
+            // Earlier work of the same batch has locks.
+            self.txn.commit()?;
+            self.server.engine.wait_for_reads(reads);
+        }
+        attempt(self)
+    }
+}
+
+/// Whether a command was stopped for want of rows in memory.
+pub(super) fn is_cold(stop: &Stop) -> bool {
+    matches!(stop, Stop::Cold)
+}

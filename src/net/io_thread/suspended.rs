@@ -1,0 +1,127 @@
+//! Connections whose next request waits: for the end of a pause, for rows that are read from the
+//! disk, for memory.
+
+use super::{IoThread, PAUSE_CHECK, ROOM_CHECK};
+use crate::sys::clock;
+use mio::Token;
+use std::time::Instant;
+
+impl IoThread {
+    /// Suspends a connection until the pause is over. It is listed once, however often this is
+    /// called.
+    pub(super) fn wait_for_pause(&mut self, token: Token) {
+        if let Some(connection) = self.connections.get_mut(&token)
+            && !connection.in_paused
+        {
+            connection.set_paused(true);
+            self.paused.push(token);
+        }
+    }
+
+    /// Resumes paused clients if the pause is over or `always`.
+    pub(super) fn resume_paused(&mut self, always: bool) {
+        if self.paused.is_empty() || !always && self.last_resumed.elapsed() < PAUSE_CHECK {
+            return;
+        }
+        self.last_resumed = Instant::now();
+        let now_ms = clock::unix_ms();
+        if always || self.executor.server().pause_at(now_ms).is_none() {
+            for token in std::mem::take(&mut self.paused) {
+                if let Some(connection) = self.connections.get_mut(&token) {
+                    connection.set_paused(false);
+                }
+                self.schedule(token);
+            }
+        }
+    }
+
+    /// Suspends a connection until the rows that its next request lacks are in memory.
+    pub(super) fn wait_for_reads(&mut self, token: Token) {
+        let reads = self.executor.take_cold_reads();
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        connection.set_reading(true);
+        let client = connection.session.info.id;
+        let server = self.executor.server();
+        match server.mailboxes().get(self.number).cloned() {
+            Some(own) => server
+                .engine
+                .read_cold(reads, move || own.reads_are_done(client)),
+            None => connection.set_reading(false),
+        }
+    }
+
+    /// Resumes the connections whose reads are done.
+    pub(super) fn end_reads(&mut self) {
+        for client in self.finished_reads.take() {
+            if let Some(&token) = self.by_client.get(&client)
+                && let Some(connection) = self.connections.get_mut(&token)
+            {
+                connection.set_reading(false);
+                self.schedule(token);
+            }
+        }
+    }
+
+    /// Suspends a connection until there is memory for its requests and replies.
+    pub(super) fn wait_for_room(&mut self, token: Token) {
+        let now_ms = self.executor.now_ms();
+        if let Some(connection) = self.connections.get_mut(&token)
+            && connection.no_room_since_ms.is_none()
+        {
+            connection.no_room_since_ms = Some(now_ms);
+            self.no_room.push(token);
+            self.executor.server().client_memory.begin_wait();
+        }
+    }
+
+    /// Resumes connections for which there is memory now. Closes one of those that have
+    /// stalled, which frees memory for others.
+    pub(super) fn resume_for_room(&mut self) {
+        if self.no_room.is_empty() || self.last_room_check.elapsed() < ROOM_CHECK {
+            return;
+        }
+        self.last_room_check = Instant::now();
+        let now_ms = clock::unix_ms();
+        let mut stalled = None;
+        let memory = &self.executor.server().client_memory;
+        for token in std::mem::take(&mut self.no_room) {
+            let Some(connection) = self.connections.get_mut(&token) else {
+                memory.end_wait();
+                continue;
+            };
+            if connection.may_continue(&self.executor) {
+                connection.end_wait_for_room();
+                memory.end_wait();
+                if !connection.in_pending {
+                    connection.in_pending = true;
+                    self.pending.push(token);
+                }
+                continue;
+            }
+            if stalled.is_none() && connection.has_stalled(now_ms) {
+                stalled = Some(token);
+            }
+            self.no_room.push(token);
+        }
+        if let Some(token) = stalled {
+            self.close_stalled(token);
+        }
+    }
+
+    /// Closes a client that blocks others.
+    pub(super) fn close_stalled(&mut self, token: Token) {
+        self.executor.server().stats.evicted_clients.add(1);
+        if let Some(connection) = self.connections.get(&token) {
+            let info = &connection.session.info;
+            log::warn!(
+                "client {} at {}: {}, and maxmemory-clients has no room for more: closing it",
+                info.id.0,
+                info.addr,
+                connection.why_stalled()
+            );
+        }
+        self.close(token);
+    }
+}

@@ -1,0 +1,105 @@
+//! Whether the reads of a thread may wait for the disk. `disk/files.cc` does what this asks for.
+//!
+//! A read that would wait on a thread that must not fails with a status that RocksDB passes on to the
+//! caller, whatever block it was for: data, index or filter.
+
+use crate::storage::{Result, StorageError};
+use rocksdb::{AsRawPtr, ErrorKind, Options};
+use std::ffi::c_void;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+#[allow(unsafe_code)]
+unsafe extern "C" {
+    safe fn kedis_reads_may_wait(may: bool) -> bool;
+    safe fn kedis_reads_on_io_thread();
+    fn kedis_waiting_reads(all: *mut u64, of_io_threads: *mut u64);
+    safe fn kedis_delay_reads(us: u64);
+    fn kedis_no_readahead(options: *const c_void);
+}
+
+/// Keeps iterators of tables with these options from reading more than a block at a time, unless
+/// they are told to: what a thread that does not wait asks the page cache for must be no more than
+/// it needs.
+#[allow(unsafe_code)]
+pub(super) fn no_readahead(options: &Options) {
+    // SAFETY: RocksDB's C interface keeps the options in the first and only member of the struct
+    // that it hands out; the pointer is valid during the call.
+    unsafe { kedis_no_readahead(options.as_raw_ptr().cast()) };
+}
+
+/// Calls `read`, whose reads of the disk fail instead of waiting.
+pub(in crate::storage) fn without_waiting<R>(read: impl FnOnce() -> R) -> R {
+    /// Restores the former state, also after a panic.
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            kedis_reads_may_wait(self.0);
+        }
+    }
+    let _restore = Restore(kedis_reads_may_wait(false));
+    read()
+}
+
+/// The result of a read that may have been made [without waiting](without_waiting).
+///
+/// # Errors
+/// [`StorageError::NotInMemory`] if it would have waited, otherwise what RocksDB reports.
+pub(in crate::storage) fn or_not_in_memory<R>(
+    done: std::result::Result<R, rocksdb::Error>,
+) -> Result<R> {
+    done.map_err(|error| match error.kind() {
+        ErrorKind::Busy => StorageError::NotInMemory,
+        _ => error.into(),
+    })
+}
+
+/// Whether tests want a read that must not wait to fail, although the row may be in memory:
+/// `KEDIS_PRETEND_COLD=n` makes one in `n` reads fail. Compiled to nothing without debug assertions.
+pub(in crate::storage) fn pretends_cold() -> bool {
+    cfg!(debug_assertions) && one_in().is_some_and(|n| fastrand::u64(..n) == 0)
+}
+
+/// Lets a read take up to a millisecond where reads fail on purpose.
+pub(in crate::storage) fn pretend_slow() {
+    if cfg!(debug_assertions) && one_in().is_some() {
+        std::thread::sleep(Duration::from_micros(fastrand::u64(..1000)));
+    }
+}
+
+fn one_in() -> Option<u64> {
+    static ONE_IN: OnceLock<Option<u64>> = OnceLock::new();
+    *ONE_IN.get_or_init(|| {
+        let text = std::env::var("KEDIS_PRETEND_COLD").ok()?;
+        text.parse().ok().filter(|n| *n > 0)
+    })
+}
+
+/// Counts reads of this thread that wait for the disk as those of an IO thread.
+pub fn count_as_io_thread() {
+    kedis_reads_on_io_thread();
+}
+
+/// Makes each read that waits for the disk take so many microseconds longer, for tests and
+/// measurements.
+pub fn delay_reads(us: u64) {
+    kedis_delay_reads(us);
+}
+
+/// How often the process has read from tables where it may have waited for the disk.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WaitingReads {
+    /// All such reads.
+    pub all: u64,
+    /// Those on IO threads.
+    pub of_io_threads: u64,
+}
+
+/// See [`WaitingReads`].
+#[allow(unsafe_code)]
+pub fn waiting_reads() -> WaitingReads {
+    let mut reads = WaitingReads::default();
+    // SAFETY: both pointers are valid for the call.
+    unsafe { kedis_waiting_reads(&raw mut reads.all, &raw mut reads.of_io_threads) };
+    reads
+}

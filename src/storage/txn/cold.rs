@@ -1,0 +1,152 @@
+//! What the commands of a turn do not find in memory, while they must not wait for the disk (see
+//! [`crate::storage::engine::cold_reads`]).
+
+use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
+use crate::storage::engine::Keyspace;
+use crate::storage::engine::cold_reads::{ColdRead, MAX_ROUNDS, ROUND_READS};
+use crate::storage::engine::rows::ColdList;
+use crate::storage::{DbIndex, Result, StorageError, Txn, View};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+/// Longer arguments are not taken for members of a collection.
+const MEMBER_MAX: usize = 1 << 10;
+
+/// Whether reads may wait for the disk, and what they lack otherwise.
+pub(in crate::storage) struct Cold {
+    may_wait: Cell<bool>,
+    wanted: RefCell<Vec<ColdRead>>,
+}
+
+impl Default for Cold {
+    fn default() -> Self {
+        Cold {
+            may_wait: Cell::new(true),
+            wanted: RefCell::default(),
+        }
+    }
+}
+
+impl Cold {
+    pub(super) fn may_wait(&self) -> bool {
+        self.may_wait.get()
+    }
+
+    pub(super) fn want(&self, read: ColdRead) {
+        self.wanted.borrow_mut().push(read);
+    }
+
+    /// For an iterator; `None`: it may wait.
+    pub(super) fn list<'a>(&'a self, keyspace: &'a Arc<Keyspace>) -> Option<ColdList<'a>> {
+        let list = || ColdList {
+            keyspace,
+            wanted: &self.wanted,
+        };
+        (!self.may_wait()).then(list)
+    }
+}
+
+impl View {
+    /// Whether the next reads may wait for the disk. If not, they fail with
+    /// [`crate::storage::StorageError::NotInMemory`] for what is not in memory.
+    pub(super) fn set_may_wait(&self, may: bool) {
+        self.cold.may_wait.set(may);
+        if !may && self.has_cold_reads() {
+            // Of a command that could do without.
+            self.cold.wanted.borrow_mut().clear();
+        }
+    }
+
+    /// Whether the next reads may wait for the disk.
+    pub(in crate::storage) fn may_wait(&self) -> bool {
+        self.cold.may_wait()
+    }
+
+    /// What the reads since the last call did not find in memory, at most [`ROUND_READS`] of it: a
+    /// command that needs more asks again.
+    pub fn take_cold_reads(&self) -> Vec<ColdRead> {
+        let mut wanted = std::mem::take(&mut *self.cold.wanted.borrow_mut());
+        wanted.truncate(ROUND_READS);
+        wanted
+    }
+
+    /// Whether there are such reads.
+    pub fn has_cold_reads(&self) -> bool {
+        !self.cold.wanted.borrow().is_empty()
+    }
+
+    /// Looks the rows of these keys up, as far as there is room for what they lack: a command that
+    /// has missed one will need the others, too.
+    pub fn look_for<'k>(&self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) {
+        keys.for_each(|(db, key)| self.look_up(db, &keys::meta(key)));
+    }
+
+    /// If the row of a member of a collection was not in memory: looks the rows of these members of
+    /// the same collection up. Those that are none cost a search in its filters.
+    pub fn look_for_members(&self, members: &[&[u8]]) {
+        let missed = self.cold.wanted.borrow().last().and_then(|read| {
+            let (keyspace, key) = read.as_row()?;
+            let (hash, member) = keys::split_hashed(key).ok()?;
+            let is_hashed =
+                keys::map_prefix(key).is_some() && hash == self.engine.hash.hash(member);
+            let prefix = RowKey::from_slice(&key[..ELEMENT_PREFIX_LEN]);
+            is_hashed.then(|| (keyspace.clone(), prefix))
+        });
+        let Some((keyspace, prefix)) = missed else {
+            return;
+        };
+        let db = self
+            .keyspaces
+            .iter()
+            .position(|here| here.as_ref().is_some_and(|here| here.id == keyspace.id));
+        let Some(db) = db.and_then(|db| u16::try_from(db).ok()) else {
+            return;
+        };
+        for member in members.iter().filter(|member| member.len() <= MEMBER_MAX) {
+            let mut key = prefix.clone();
+            key.extend_from_slice(&self.engine.hash.hash(member).to_be_bytes());
+            key.extend_from_slice(member);
+            self.look_up(DbIndex(db), &key);
+        }
+    }
+
+    /// Looks a row up, as far as there is room for what is not in memory.
+    fn look_up(&self, db: DbIndex, key: &[u8]) {
+        if self.cold.wanted.borrow().len() < ROUND_READS {
+            let may_wait = self.cold.may_wait.replace(false);
+            // Any other error is met again.
+            let _ = self.row(db, key);
+            self.cold.may_wait.set(may_wait);
+        }
+    }
+
+    /// Whether no further reads should be asked for in advance.
+    pub fn has_many_cold_reads(&self) -> bool {
+        self.engine.readers.are_busy()
+    }
+}
+
+impl Txn {
+    /// Runs a turn on a thread that may wait for the disk, at first without waiting inside the turn:
+    /// other threads would wait for its locks. As long as it fails for want of rows, these are
+    /// brought into memory between two attempts. A turn that fails is abandoned.
+    pub(in crate::storage) fn with_reads_before<R>(
+        &mut self,
+        mut turn: impl FnMut(&mut Txn) -> Result<R>,
+    ) -> Result<R> {
+        for _ in 0..MAX_ROUNDS {
+            self.set_may_wait(false);
+            let done = turn(self);
+            self.set_may_wait(true);
+            match self.abandon_if_failed(done) {
+                Err(StorageError::NotInMemory) => {
+                    let reads = self.take_cold_reads();
+                    self.engine.wait_for_reads(reads);
+                }
+                done => return done,
+            }
+        }
+        let done = turn(self);
+        self.abandon_if_failed(done)
+    }
+}
