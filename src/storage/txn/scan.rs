@@ -34,6 +34,10 @@ enum Source {
 }
 
 /// The committed rows from the current position on.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a scan is on the stack, and nearly always of the large variant"
+)]
 enum Stored<'a> {
     /// None.
     None,
