@@ -48,6 +48,7 @@
 //! | I6 | Deleting, overwriting, expiring or renaming a key takes constant time for the command, whatever the key holds. | element rows stand under a collection id that is never used again; the expire thread reclaims them |
 //! | I7 | Bytes from outside (requests, replies of peers, files, payloads, values that clients wrote) lead to an error at worst: no panic, no unbounded memory. | parsers grow with received bytes, never with announced lengths |
 //! | I8 | Clients, `EXEC`, scripts, expiry, `RESTORE`, `MIGRATE` and the rows of a master write through the same transaction and commit, so WATCH, blocking commands, caches and replicas learn of every change. | [`storage::Txn`] |
+//! | I9 | No IO thread waits for the disk: neither for a sync nor for a read. | parked ticks and [parked commands](#reads-of-the-disk) |
 //!
 //! # Threads
 //!
@@ -58,6 +59,7 @@
 //! | main | 1 | accepts connections and deals them out to IO threads in turn; signals; once a second, figures and limits |
 //! | `io-N` | `io-threads`; by default one fewer than processors, at least 1 | owns connections for their life: reads requests, runs them, commits, replies |
 //! | `worker-N` | `io-threads`; by default one per processor | slow-command worker: scripts that take long, reads of thousands of rows, requests of thousands of words |
+//! | `reader-N` | `reader-threads` (64) | reads from the disk for commands that must not wait for it |
 //! | `migrate-N` | 4 | `MIGRATE` |
 //! | `expire` | 1 | deletes keys whose time is over; reclaims rows of deleted collections |
 //! | `binlog-trim` | 1 | keeps the binlog within its bounds |
@@ -85,6 +87,18 @@
 //! busy with two to sixteen requests in a tick that writes waits up to 15 µs (`tick-gather-us`) for more
 //! of them before it polls (`net/gather.rs`). Threads reach each other through [`state::Mailbox`]es, which
 //! are bounded channels with a waker.
+//!
+//! # Reads of the disk
+//!
+//! A command on an IO thread reads what the row cache, the block cache and the page cache of the
+//! operating system hold. If it needs anything else it is taken back: the pending batch returns to
+//! the savepoint before it, and no lock is held for it. Its connection is parked until reader
+//! threads have read what it lacks ([`storage::engine::cold_reads`]), together with the rows of its
+//! other keys, of the members that it names and of the keys of up to 128 requests behind it. Then it
+//! runs again from its start, under its locks. A transaction and a script are taken back as a whole.
+//! A command that still lacks rows after three rounds goes to a slow-command worker, which may wait.
+//! The expire thread and the thread of a link to a master use the same reads between two attempts,
+//! so that they do not wait while they hold keys.
 //!
 //! # Order of locks
 //!
@@ -209,6 +223,7 @@
 //! | overlay, pending batch | rows that a tick has written and not yet committed |
 //! | owner | the holder of a stripe: one number per transaction. A *long* owner may hold it for seconds |
 //! | packed | a small collection inside its meta row |
+//! | parked | a tick that waits for a sync, or a command that waits for reads; its thread serves other clients |
 //! | range cache | copies of rows at which range reads began |
 //! | rank index | rows per stretch of a sorted set |
 //! | read budget | how many rows a command may read on an IO thread |

@@ -35,6 +35,8 @@ use crate::storage::{DbIndex, Engine, StorageError};
 use crate::types::OpError;
 use std::sync::atomic::Ordering;
 
+/// Commands of a master whose keys are read from the disk together.
+const AHEAD: usize = 256;
 /// Longest argument in a row.
 const MAX_ARG_LEN: usize = u32::MAX as usize;
 
@@ -120,7 +122,8 @@ impl Executor {
     }
 
     /// Applies one row. Returns when the master committed it, in Unix ms. Nothing is durable
-    /// before [`Executor::finish_tick`].
+    /// before [`Executor::finish_tick`]. If the row needs what is not in memory, `ahead` is called,
+    /// to [ask for](Executor::look_ahead_in) what the next rows need.
     ///
     /// # Errors
     /// Nothing of the row is pending then. After [`ApplyError::NoRoom`] it can be tried again.
@@ -129,6 +132,7 @@ impl Executor {
         session: &mut Session,
         position: Position,
         value: &[u8],
+        ahead: impl FnOnce(&Executor),
     ) -> Result<UnixMs, ApplyError> {
         debug_assert!(self.txn.is_received());
         self.tick.last_us = crate::sys::clock::mono_us();
@@ -136,7 +140,10 @@ impl Executor {
         let commands = self.parse_row(session, row.bytes)?;
         let keys = keys_of(&commands);
         self.with_reads_before(
-            keys.iter().copied(),
+            |executor| {
+                executor.txn.look_for(keys.iter().copied());
+                ahead(executor);
+            },
             |executor| executor.apply_row(session, (position, value), &row, &commands, &keys),
             |error| matches!(error, ApplyError::Storage(StorageError::NotInMemory)),
         )?;
@@ -213,7 +220,7 @@ impl Executor {
 
     /// Applies one command of a Redis master's stream, or the commands between its MULTI and
     /// EXEC: all or nothing. `next` is the offset behind them. Nothing is durable before
-    /// [`Executor::finish_tick`].
+    /// [`Executor::finish_tick`]. `ahead` is as for [`Executor::apply`].
     ///
     /// # Errors
     /// Nothing of the commands is pending then. After [`ApplyError::NoRoom`] they can be tried
@@ -223,6 +230,7 @@ impl Executor {
         session: &mut Session,
         commands: &[&[&[u8]]],
         next: Position,
+        ahead: impl FnOnce(&Executor),
     ) -> Result<(), ApplyError> {
         let before = session.db();
         let parsed = self.parse_commands(session, commands)?;
@@ -234,9 +242,15 @@ impl Executor {
         for command in &parsed {
             scope.command(command.db, command.command.command, &command.args);
         }
+        let mut ahead = Some(ahead);
         loop {
             let applied = self.with_reads_before(
-                scope.keys(),
+                |executor| {
+                    executor.txn.look_for(scope.keys());
+                    if let Some(ahead) = ahead.take() {
+                        ahead(executor);
+                    }
+                },
                 |executor| executor.apply_unit(session, &parsed, &scope, next),
                 is_cold,
             );
@@ -255,6 +269,35 @@ impl Executor {
         self.collect_events();
         self.tick.commands += parsed.len() as u32;
         Ok(())
+    }
+
+    /// Asks for the keys of the commands in `bytes`, which will be applied soon: of those that are
+    /// there as a whole, and of at most [`AHEAD`]. Returns their number.
+    pub fn look_ahead_in(&self, mut db: DbIndex, bytes: &[u8]) -> usize {
+        let limits = Limits {
+            max_bulk_len: MAX_ARG_LEN,
+            authenticated: true,
+        };
+        let (mut parser, mut rest) = (Parser::new(), bytes);
+        let mut count = 0;
+        while count < AHEAD
+            && let Ok(Progress::Complete { consumed }) = parser.advance(rest, &limits)
+        {
+            let args: smallvec::SmallVec<[&[u8]; 6]> = parser.args_of(rest).collect();
+            parser.reset();
+            rest = rest.get(consumed..).unwrap_or_default();
+            count += 1;
+            if args
+                .first()
+                .is_some_and(|name| name.eq_ignore_ascii_case(b"select"))
+            {
+                db = self.selected(&args).unwrap_or(db);
+            } else if let Some(command) = find(&args) {
+                let parsed = Parsed { db, command, args };
+                self.txn.look_for(keys_of(&[parsed]).into_iter());
+            }
+        }
+        count
     }
 
     /// Records that the stream has been processed up to the offset `next`.

@@ -90,17 +90,17 @@ impl Executor {
 
     /// Runs `attempt` on this thread, at first without waiting for the disk. As long as it fails
     /// for want of rows, these are brought into memory while no key is locked. `attempt` takes back
-    /// what it did when it fails; `keys` are the keys that it needs.
-    pub(super) fn with_reads_before<'k, R, E>(
+    /// what it did when it fails; `ask` asks for what else will be needed.
+    pub(super) fn with_reads_before<R, E>(
         &mut self,
-        keys: impl Iterator<Item = (DbIndex, &'k [u8])>,
+        ask: impl FnOnce(&Executor),
         mut attempt: impl FnMut(&mut Executor) -> Result<R, E>,
         is_cold: impl Fn(&E) -> bool,
     ) -> Result<R, E>
     where
         E: From<StorageError>,
     {
-        let mut keys = Some(keys);
+        let mut ask = Some(ask);
         for _ in 0..MAX_ROUNDS {
             self.request.in_memory = true;
             let done = attempt(self);
@@ -109,8 +109,8 @@ impl Executor {
                 Err(error) if is_cold(&error) => {}
                 done => return done,
             }
-            if let Some(keys) = keys.take() {
-                self.txn.look_for(keys);
+            if let Some(ask) = ask.take() {
+                ask(self);
             }
             let reads = self.txn.take_cold_reads();
             // Earlier work of the same batch has locks.

@@ -12,6 +12,7 @@
 //! The old data set is served until the new one is installed, in one batch. If the link
 //! breaks before, the received part is discarded.
 
+mod ahead;
 mod peer;
 mod redis;
 
@@ -35,6 +36,7 @@ use crate::storage::{Engine, StorageError};
 use crate::sys::clock;
 use crate::sys::resolve::resolve;
 use crate::types::OpError;
+use ahead::Ahead;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use peer::{End, Part, Peer, longest_command};
@@ -109,6 +111,7 @@ pub(super) struct Follower<'s> {
     /// Whether the master was last sent `relays yes`.
     relays: bool,
     no_room: NoRoom,
+    ahead: Ahead,
 }
 
 /// Failed full syncs for lack of disk space since the last successful one.
@@ -223,6 +226,7 @@ impl<'s> Follower<'s> {
             waits_for_room: false,
             relays: false,
             no_room: NoRoom::default(),
+            ahead: Ahead::default(),
         }
     }
 
@@ -631,9 +635,10 @@ impl<'s> Follower<'s> {
                 Ok(Progress::Complete { consumed }) => {
                     let args: smallvec::SmallVec<[&[u8]; 8]> = peer.parser.args_of(rest).collect();
                     let received = wire::from_master(&args).ok_or(End::Malformed);
+                    let next = rest.get(consumed..).unwrap_or_default();
                     let applied = received.and_then(|received| {
                         asked |= received == FromMaster::GetAck;
-                        self.apply_one(received, incoming)
+                        self.apply_one(received, incoming, next)
                     });
                     peer.parser.reset();
                     no_room = matches!(applied, Err(End::Apply(ApplyError::NoRoom)));
@@ -670,15 +675,20 @@ impl<'s> Follower<'s> {
         })
     }
 
+    /// Applies one command; `next` is the input after it.
     fn apply_one(
         &mut self,
         received: FromMaster<'_>,
         incoming: &mut Option<Incoming>,
+        next: &[u8],
     ) -> Result<(), End> {
         let link = &self.server.replication.link;
         match (received, incoming.as_mut()) {
             (FromMaster::Row { position, value }, None) => {
-                let at_ms = self.executor.apply(&mut self.session, position, value)?;
+                let (session, ahead) = (&mut self.session, &mut self.ahead);
+                ahead.passed();
+                let ask = |executor: &Executor| ahead.rows(executor, next);
+                let at_ms = self.executor.apply(session, position, value, ask)?;
                 link.applied_ms.store(at_ms, Ordering::Relaxed);
                 Ok(())
             }

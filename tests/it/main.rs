@@ -19,6 +19,7 @@
 //! - `process`: the background, signals, file descriptors, the log
 //! - `replication`: masters and replicas, their links and failures
 //! - `clients`: a client library
+//! - `cold`: data that are not in memory
 //! - `transactions`: EXEC and WATCH under concurrency and kill -9
 //! - `scripts`: scripts that take long, and their limits
 //! - `linear`: linearizability
@@ -39,6 +40,7 @@
 
 mod blocking;
 mod clients;
+mod cold;
 mod copies;
 mod crash;
 mod damage;

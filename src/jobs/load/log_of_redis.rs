@@ -243,9 +243,9 @@ impl Commands {
 
     fn apply(&mut self, commands: &[&[&[u8]]]) -> Result<(), LogError> {
         // There is no replication stream, so no offset in one.
-        let applied = self
-            .executor
-            .apply_commands(&mut self.session, commands, Position::NONE);
+        let applied =
+            self.executor
+                .apply_commands(&mut self.session, commands, Position::NONE, |_| {});
         self.count += commands.len() as u64;
         Ok(applied?)
     }

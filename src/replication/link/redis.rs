@@ -22,7 +22,7 @@ use crate::commands::add_library;
 use crate::commands::field_times::without_field_times;
 use crate::encoding::binlog::{Offset, Position};
 use crate::encoding::system::Upstream;
-use crate::exec::ApplyError;
+use crate::exec::{ApplyError, Executor};
 use crate::replication::wire;
 use crate::resp::{Limits, Parser, Progress};
 use crate::state::replication::LinkPhase;
@@ -347,7 +347,8 @@ impl Follower<'_> {
             } else if is(b"exec") {
                 stream.in_transaction = false;
                 let whole = input.get(*used..*used + stream.begun).unwrap_or_default();
-                self.run_transaction(whole, next, &mut stream.lost_times)?;
+                let input = input.get(*used + stream.begun..).unwrap_or_default();
+                self.run_transaction(whole, input, next, &mut stream.lost_times)?;
             } else if is(b"replconf") {
                 asked = true;
             } else if is(b"ping") {
@@ -357,8 +358,9 @@ impl Follower<'_> {
             } else if !args.is_empty()
                 && let Some(args) = self.strip_field_times(args, &mut stream.lost_times)
             {
-                let session = &mut self.session;
-                self.executor.apply_commands(session, &[&args], next)?;
+                let input = input.get(*used + stream.begun..).unwrap_or_default();
+                self.ahead.passed();
+                self.apply_ahead_of(input, &[&args], next)?;
             }
             *used += std::mem::take(&mut stream.begun);
             stream.next = next;
@@ -369,10 +371,11 @@ impl Follower<'_> {
         }
     }
 
-    /// Runs the commands of a transaction, from its MULTI to its EXEC.
+    /// Runs the commands of a transaction, from its MULTI to its EXEC; `input` follows it.
     fn run_transaction(
         &mut self,
         whole: &[u8],
+        input: &[u8],
         next: Position,
         lost_times: &mut bool,
     ) -> Result<(), End> {
@@ -396,9 +399,20 @@ impl Follower<'_> {
             .filter_map(|args| self.strip_field_times(args, lost_times))
             .collect();
         let inner: Vec<&[&[u8]]> = inner.iter().map(SmallVec::as_slice).collect();
-        Ok(self
-            .executor
-            .apply_commands(&mut self.session, &inner, next)?)
+        self.apply_ahead_of(input, &inner, next)
+    }
+
+    /// Applies commands that `input` follows.
+    fn apply_ahead_of(
+        &mut self,
+        input: &[u8],
+        commands: &[&[&[u8]]],
+        next: Position,
+    ) -> Result<(), End> {
+        let db = self.session.db();
+        let (session, ahead) = (&mut self.session, &mut self.ahead);
+        let ask = |executor: &Executor| ahead.commands(executor, db, input);
+        Ok(self.executor.apply_commands(session, commands, next, ask)?)
     }
 
     /// The command without field expiry, which is not supported here; `None` if it does

@@ -60,10 +60,10 @@ pub(in crate::storage) fn pretends_cold() -> bool {
     cfg!(debug_assertions) && one_in().is_some_and(|n| fastrand::u64(..n) == 0)
 }
 
-/// Lets a read take up to a millisecond where reads fail on purpose.
+/// Lets a read take a while where reads fail on purpose.
 pub(in crate::storage) fn pretend_slow() {
     if cfg!(debug_assertions) && one_in().is_some() {
-        std::thread::sleep(Duration::from_micros(fastrand::u64(..1000)));
+        std::thread::sleep(Duration::from_micros(fastrand::u64(..300)));
     }
 }
 

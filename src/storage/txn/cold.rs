@@ -36,6 +36,13 @@ impl Cold {
         self.wanted.borrow_mut().push(read);
     }
 
+    /// Whether this is the row that the command has missed, which is asked for already.
+    fn has_missed(&self, key: &[u8]) -> bool {
+        let wanted = self.wanted.borrow();
+        let first = wanted.first().and_then(ColdRead::as_row);
+        first.is_some_and(|(_, missed)| missed == key)
+    }
+
     /// For an iterator; `None`: it may wait.
     pub(super) fn list<'a>(&'a self, keyspace: &'a Arc<Keyspace>) -> Option<ColdList<'a>> {
         let list = || ColdList {
@@ -112,7 +119,7 @@ impl View {
 
     /// Looks a row up, as far as there is room for what is not in memory.
     fn look_up(&self, db: DbIndex, key: &[u8]) {
-        if self.cold.wanted.borrow().len() < ROUND_READS {
+        if self.cold.wanted.borrow().len() < ROUND_READS && !self.cold.has_missed(key) {
             let may_wait = self.cold.may_wait.replace(false);
             // Any other error is met again.
             let _ = self.row(db, key);
