@@ -24,10 +24,19 @@ fn reply_part(
     key: &[u8],
     pick: impl Fn(u64) -> Range<u64>,
 ) -> Result<bool, OpError> {
+    let mut copied = None;
     let found = string::visit(view, db, key, |bytes| {
         let range = pick(bytes.len() as u64);
-        reply.bulk(&bytes[range.start as usize..range.end as usize]);
+        let part = &bytes[range.start as usize..range.end as usize];
+        match reply.has_room_for(part.len()) {
+            true => reply.bulk(part),
+            // The row may be in the row cache, whose lock is held here; borrowing takes others.
+            false => copied = Some(part.to_vec()),
+        }
     })?;
+    if let Some(part) = copied {
+        reply.bulk(&part);
+    }
     if let Some(Visited::Long(long)) = &found {
         let range = pick(long.len());
         let len = (range.end - range.start) as usize;

@@ -141,11 +141,16 @@ impl Reply {
         Ok(())
     }
 
+    /// Whether `bytes` more are within the limit, without borrowing memory.
+    #[inline]
+    pub fn has_room_for(&self, bytes: usize) -> bool {
+        self.limit == 0 || self.buf.len().saturating_add(bytes) <= self.limit
+    }
+
     /// Whether `bytes` more are within the limit; otherwise the element is left out.
     #[inline]
     fn has_room(&mut self, bytes: usize) -> bool {
-        let wanted = self.buf.len().saturating_add(bytes);
-        self.limit == 0 || wanted <= self.limit || self.find_room(wanted)
+        self.has_room_for(bytes) || self.find_room(self.buf.len().saturating_add(bytes))
     }
 
     #[cold]
