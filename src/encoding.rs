@@ -115,57 +115,54 @@ impl ValueType {
     }
 }
 
+/// Makes the tags of rows and the list of all of them.
+macro_rules! tags {
+    ($($(#[$doc:meta])* $name:ident = $number:literal;)*) => {
+        $($(#[$doc])* pub const $name: u8 = $number;)*
+
+        /// All tags.
+        pub const ALL: &[u8] = &[$($name),*];
+    };
+}
+
 /// The first byte of every row of a DB's column family.
 pub mod tag {
-    /// Type, expiry and small value of a key.
-    pub const META: u8 = 0x01;
-    /// One field of a hash.
-    pub const HASH_FIELD: u8 = 0x04;
-    /// One item of a list.
-    pub const LIST_ITEM: u8 = 0x06;
-    /// One member of a set.
-    pub const SET_MEMBER: u8 = 0x08;
-    /// Member → score of a sorted set.
-    pub const ZSET_MEMBER: u8 = 0x0A;
-    /// Score order of a sorted set.
-    pub const ZSET_SCORE: u8 = 0x0B;
-    /// Keys in the order of their expiry.
-    pub const TTL: u8 = 0x0C;
-    /// A piece of a long string.
-    pub const FRAGMENT: u8 = 0x0E;
-    /// A dead collection whose element rows wait for reclaim.
-    pub const RECLAIM: u8 = 0x0F;
-    /// One entry of a stream.
-    pub const STREAM_ENTRY: u8 = 0x11;
-    /// One group of a stream, by name.
-    pub const STREAM_GROUP: u8 = 0x12;
-    /// One consumer of a group, by number.
-    pub const STREAM_CONSUMER: u8 = 0x13;
-    /// The number of a consumer, by name.
-    pub const STREAM_CONSUMER_NAME: u8 = 0x14;
-    /// An entry that a group was given and has not acknowledged, by group.
-    pub const STREAM_PENDING: u8 = 0x15;
-    /// The same entry, by consumer.
-    pub const STREAM_OWNED: u8 = 0x16;
+    tags! {
+        /// Type, expiry and small value of a key.
+        META = 0x01;
+        /// One field of a hash.
+        HASH_FIELD = 0x04;
+        /// One item of a list.
+        LIST_ITEM = 0x06;
+        /// One member of a set.
+        SET_MEMBER = 0x08;
+        /// Member → score of a sorted set.
+        ZSET_MEMBER = 0x0A;
+        /// Score order of a sorted set.
+        ZSET_SCORE = 0x0B;
+        /// Keys in the order of their expiry.
+        TTL = 0x0C;
+        /// A piece of a long string.
+        FRAGMENT = 0x0E;
+        /// A dead collection whose element rows wait for reclaim.
+        RECLAIM = 0x0F;
+        /// One entry of a stream.
+        STREAM_ENTRY = 0x11;
+        /// One group of a stream, by name.
+        STREAM_GROUP = 0x12;
+        /// One consumer of a group, by number.
+        STREAM_CONSUMER = 0x13;
+        /// The number of a consumer, by name.
+        STREAM_CONSUMER_NAME = 0x14;
+        /// An entry that a group was given and has not acknowledged, by group.
+        STREAM_PENDING = 0x15;
+        /// The same entry, by consumer.
+        STREAM_OWNED = 0x16;
+    }
 
-    /// All tags.
-    pub const ALL: [u8; 15] = [
-        META,
-        HASH_FIELD,
-        LIST_ITEM,
-        SET_MEMBER,
-        ZSET_MEMBER,
-        ZSET_SCORE,
-        TTL,
-        FRAGMENT,
-        RECLAIM,
-        STREAM_ENTRY,
-        STREAM_GROUP,
-        STREAM_CONSUMER,
-        STREAM_CONSUMER_NAME,
-        STREAM_PENDING,
-        STREAM_OWNED,
-    ];
+    /// Tags of rows in hash order ([`super::keys::hashed`]). A full sync checks the positions of
+    /// such rows, and the row cache holds them.
+    pub const HASHED: [u8; 3] = [HASH_FIELD, SET_MEMBER, ZSET_MEMBER];
 }
 
 #[cfg(test)]
@@ -183,5 +180,16 @@ mod tests {
                 0x16
             ]
         );
+    }
+
+    #[test]
+    fn each_row_of_elements_belongs_to_one_type() {
+        let mut seen = vec![tag::META, tag::TTL, tag::RECLAIM];
+        for tag in ValueType::ALL.iter().flat_map(|kind| kind.element_tags()) {
+            assert!(tag::ALL.contains(tag), "{tag:#04x} is not among all tags");
+            assert!(!seen.contains(tag), "{tag:#04x} belongs to two types");
+            seen.push(*tag);
+        }
+        assert_eq!(seen.len(), tag::ALL.len(), "a tag of no type");
     }
 }

@@ -3,7 +3,7 @@
 
 use super::testing::Client;
 use crate::base::time::UnixMs;
-use crate::encoding::tag;
+use crate::encoding::{MetaView, ValueType, tag};
 use crate::storage::full_sync::snapshot::DataSet;
 use crate::storage::full_sync::staging::Staging;
 use crate::storage::{DbIndex, Engine, StorageError, Txn};
@@ -14,7 +14,7 @@ const DB: DbIndex = DbIndex(0);
 
 type Row = (Vec<u8>, Vec<u8>);
 
-/// A data set with every type, and with rows of deleted collections.
+/// A data set with every type in rows, and with rows of deleted collections.
 fn master() -> (DataSet, Vec<Row>) {
     let mut client = Client::with(|config| config.packed_max_entries = 2);
     for line in [
@@ -26,7 +26,7 @@ fn master() -> (DataSet, Vec<Row>) {
         "sadd packed a b",
         "zadd z 1 a 2 b 3 c",
         "set timed v px 100000",
-        "setrange long 9000 end",
+        "setrange long 20000 end",
         "xadd x 1-1 f v",
         "xadd x 2-1 f v",
         "xadd x 3-1 f v",
@@ -52,6 +52,13 @@ fn master() -> (DataSet, Vec<Row>) {
     };
     let scanned = snapshot.scan(DB, &[], &[0xFF], each).unwrap();
     assert!(scanned.is_continue());
+    let in_rows = |kind: ValueType| {
+        let metas = rows.iter().filter(|(key, _)| key[0] == tag::META);
+        let mut metas = metas.map(|(_, row)| MetaView::decode(row).unwrap().meta);
+        metas.any(|meta| meta.kind == kind && meta.rows)
+    };
+    let missing = ValueType::ALL.iter().find(|kind| !in_rows(**kind));
+    assert_eq!(missing, None, "a type without rows in the data set");
     (snapshot.data_set.clone(), rows)
 }
 
@@ -136,11 +143,9 @@ fn what_collections_rows_say_is_compared() {
     refused(&|row| row.1[25] += 1, b"\x01s", "members of sets");
     refused(&last, b"\x01l", "items of lists");
     // Another hash position, another index, another score.
-    refused(
-        &|row| row.0[9] ^= 0x80,
-        &[tag::SET_MEMBER],
-        "member position",
-    );
+    for tag in tag::HASHED {
+        refused(&|row| row.0[9] ^= 0x80, &[tag], "member position");
+    }
     refused(&|row| row.0[16] ^= 0x40, &[tag::LIST_ITEM], "list position");
     refused(&last, &[tag::ZSET_MEMBER], "sorted sets");
     refused(&|row| row.1[9] ^= 1, b"\x01timed", "with an expiry");

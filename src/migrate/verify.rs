@@ -449,7 +449,7 @@ impl Digest {
                     deliveries,
                 }));
             }
-            _ => self.sum.add(element),
+            Element::String(_) | Element::Item(_) | Element::Stream(_) => self.sum.add(element),
         }
     }
 
@@ -548,7 +548,9 @@ impl Sum {
                 let weight = self.items.wrapping_mul(2).wrapping_add(1);
                 self.total = self.total.wrapping_add(digest.wrapping_mul(weight));
             }
-            _ => self.total = self.total.wrapping_add(digest),
+            Element::Member(_) | Element::Scored(..) | Element::Field { .. } => {
+                self.total = self.total.wrapping_add(digest);
+            }
         }
     }
 }

@@ -233,14 +233,7 @@ impl Encoder {
             return;
         };
         self.state.streaming = true;
-        out.push(match kind {
-            ValueType::String => kind::STRING,
-            ValueType::List => kind::LIST,
-            ValueType::Set => kind::SET,
-            ValueType::Zset => kind::ZSET_2,
-            ValueType::Hash => kind::HASH,
-            ValueType::Stream => kind::STREAM_LISTPACKS_2,
-        });
+        out.push(written_plain(kind));
         out.extend_from_slice(&self.state.between);
         length(self.state.count, out);
         let buffered = std::mem::take(&mut self.buffered);
@@ -367,6 +360,18 @@ impl State {
             }
             Element::String(_) | Element::Stream(_) => false,
         }
+    }
+}
+
+/// The type number of values that are written element by element.
+pub(super) fn written_plain(value_type: ValueType) -> u8 {
+    match value_type {
+        ValueType::String => kind::STRING,
+        ValueType::List => kind::LIST,
+        ValueType::Set => kind::SET,
+        ValueType::Zset => kind::ZSET_2,
+        ValueType::Hash => kind::HASH,
+        ValueType::Stream => kind::STREAM_LISTPACKS_2,
     }
 }
 

@@ -603,3 +603,16 @@ fn dialects_differ_in_one_number() {
     assert!(read(&sealed(&body, 12)).is_ok());
     assert!(read(&sealed(&body, 80)).is_err());
 }
+
+/// The reader goes by numbers, so the compiler does not name what it lacks for a new type.
+#[test]
+fn the_type_number_of_each_type_is_read() {
+    for &value_type in ValueType::ALL {
+        let number = encode::written_plain(value_type);
+        assert_eq!(kind_of(number).ok(), Some(value_type), "number {number}");
+        let mut reader = Reader::new(&[0; 64][..], MAX);
+        let read = read_value(&mut reader, number, Dialect::Redis, |_| Ok::<(), Error>(()));
+        let is_unknown = matches!(read, Err(Error::Corrupt("a type that does not exist")));
+        assert!(!is_unknown, "{value_type:?}, number {number}");
+    }
+}

@@ -16,7 +16,7 @@
 
 use super::OpResult;
 use crate::encoding::keys::{self, RowKey};
-use crate::encoding::{CollectionId, Corrupt, ValueType};
+use crate::encoding::{CollectionId, Corrupt, ValueType, tag};
 use crate::storage::Direction;
 use crate::storage::txn::Row;
 use crate::storage::txn::scan::Scan;
@@ -69,6 +69,10 @@ impl HashedRows {
     /// The rows of a hash, a set, or the member side of a sorted set.
     pub fn new(db: DbIndex, kind: ValueType, id: CollectionId) -> HashedRows {
         let tag = kind.element_tags().first().copied().unwrap_or_default();
+        debug_assert!(
+            tag::HASHED.contains(&tag),
+            "{kind:?} has no rows in hash order"
+        );
         HashedRows { db, tag, id }
     }
 

@@ -81,6 +81,7 @@ struct Entry<'a> {
 impl Members {
     /// An empty hash or set without a key.
     pub fn empty(db: DbIndex, kind: ValueType) -> Members {
+        debug_assert!(is_map(kind), "{kind:?}");
         let (body, len) = (Value::new(), 0);
         Members {
             db,
@@ -112,6 +113,7 @@ impl Members {
     /// The value of a looked-up key, which must be a hash or a set.
     fn from_meta(db: DbIndex, found: KeyMeta) -> OpResult<Members> {
         let kind = found.meta.kind;
+        debug_assert!(is_map(kind), "{kind:?}");
         let form = if found.meta.rows {
             let Grown { counted, peak } = Grown::decode(&found.body)?;
             Form::Rows {
@@ -567,6 +569,12 @@ impl Members {
         members.sort_unstable_by_key(|(number, _)| *number);
         Ok(Some(members))
     }
+}
+
+/// Whether values of a type are maps of this module. All but hashes have no values here, so
+/// values of another type would be lost.
+fn is_map(kind: ValueType) -> bool {
+    kind == ValueType::Hash || kind == ValueType::Set
 }
 
 fn sample_packed(

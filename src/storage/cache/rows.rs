@@ -98,21 +98,19 @@ pub struct RowCache {
     hand: AtomicUsize,
 }
 
-/// Whether rows with this key are cached: those of keys, fields, members, list items, and of stream
-/// groups and their consumers.
+/// Whether rows with this key are cached: those of keys, all rows in hash order, list items, and
+/// those of stream groups and their consumers.
 pub(in crate::storage) fn is_cacheable(key: &[u8]) -> bool {
     let tag = key.first().copied().unwrap_or_default();
-    let element = [
-        tag::HASH_FIELD,
+    let others = [
+        tag::META,
         tag::LIST_ITEM,
-        tag::SET_MEMBER,
-        tag::ZSET_MEMBER,
         tag::STREAM_GROUP,
         tag::STREAM_CONSUMER,
         tag::STREAM_CONSUMER_NAME,
         tag::STREAM_PENDING,
     ];
-    tag == tag::META || element.contains(&tag)
+    tag::HASHED.contains(&tag) || others.contains(&tag)
 }
 
 impl RowCache {

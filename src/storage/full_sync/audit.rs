@@ -29,8 +29,8 @@ const OF_COLLECTION: usize = 8;
 const OF_GROUP: usize = 16;
 const OF_CONSUMER: usize = 24;
 
-/// One balance for each tag.
-const BALANCES: usize = 1 + tag::STREAM_OWNED as usize;
+/// One balance for each number of a tag, so that the rows of each type are counted.
+const BALANCES: usize = 1 + u8::MAX as usize;
 
 /// The audit of one DB of a data set, up to some row.
 #[derive(Debug)]
@@ -108,7 +108,6 @@ impl Audit {
                 return Ok(decode_reclaim(value).map(drop)?);
             }
             tag::FRAGMENT => return Ok(keys::split_indexed(key).map(drop)?),
-            tag::HASH_FIELD | tag::SET_MEMBER => self.hashed(key)?,
             tag::ZSET_MEMBER => {
                 self.hashed(key)?;
                 let (id, _) = split(place, OF_COLLECTION)?;
@@ -133,6 +132,7 @@ impl Audit {
                 self.stated(tag::STREAM_OWNED, &[PAIR, group, &owner, entry]);
             }
             tag::STREAM_OWNED => self.found(tag::STREAM_OWNED, &[PAIR, place]),
+            tag if tag::HASHED.contains(&tag) => self.hashed(key)?,
             _ => {}
         }
         self.count(*tag, key, place)
@@ -337,7 +337,8 @@ fn about(tag: u8) -> &'static str {
         tag::STREAM_ENTRY => "entries of streams",
         tag::STREAM_GROUP => "groups of streams",
         tag::STREAM_CONSUMER | tag::STREAM_CONSUMER_NAME => "consumers of streams",
-        _ => "pending entries of streams",
+        tag::STREAM_PENDING | tag::STREAM_OWNED => "pending entries of streams",
+        _ => "elements of values",
     }
 }
 
