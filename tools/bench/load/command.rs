@@ -8,10 +8,13 @@ const DIGITS: usize = 12;
 const POOL_BYTES: usize = 1 << 22;
 
 /// A piece of the encoded request.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone)]
 enum Piece {
     Bytes(Vec<u8>),
-    KeyNumber,
+    /// The number of the next key.
+    Next,
+    /// The number of that key again.
+    Same,
     Value,
 }
 
@@ -60,10 +63,15 @@ impl Command {
 
     /// Appends the next request.
     pub fn append(&mut self, out: &mut Vec<u8>) {
+        let mut number = [b'0'; DIGITS];
         for piece in &self.pieces {
             match piece {
                 Piece::Bytes(bytes) => out.extend_from_slice(bytes),
-                Piece::KeyNumber => out.extend_from_slice(&digits(self.keys.next())),
+                Piece::Next => {
+                    number = digits(self.keys.next());
+                    out.extend_from_slice(&number);
+                }
+                Piece::Same => out.extend_from_slice(&number),
                 Piece::Value => {
                     let at = self.keys.random.usize(..=POOL_BYTES);
                     out.extend_from_slice(&self.pool[at..at + self.value_bytes]);
@@ -75,29 +83,34 @@ impl Command {
 
 /// The encoded command. Keys and values have fixed lengths, so all lengths are known.
 fn pieces(words: &[&str], prefix: &str, value_bytes: usize) -> Vec<Piece> {
-    let (mut pieces, mut bytes) = (Vec::new(), format!("*{}\r\n", words.len()).into_bytes());
+    let slots = [
+        ("{key}", prefix, Piece::Next, DIGITS),
+        ("{same}", prefix, Piece::Same, DIGITS),
+        ("{value}", "", Piece::Value, value_bytes),
+    ];
+    let mut pieces = Vec::new();
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
-        let word = word.replace("{key}", &format!("{prefix}{{number}}"));
-        let count = |name| word.matches(name).count();
-        let (numbers, values) = (count("{number}"), count("{value}"));
-        let text = word.len() - numbers * "{number}".len() - values * "{value}".len();
-        let length = text + numbers * DIGITS + values * value_bytes;
+        let length = slots
+            .iter()
+            .fold(word.len(), |length, (name, before, _, filled)| {
+                let count = word.matches(name).count();
+                length - count * name.len() + count * (before.len() + filled)
+            });
         bytes.extend_from_slice(format!("${length}\r\n").as_bytes());
-        let mut rest = word.as_str();
+        let mut rest = *word;
         while let Some(at) = rest.find('{') {
             bytes.extend_from_slice(&rest.as_bytes()[..at]);
             rest = &rest[at..];
-            let slots = [("{number}", Piece::KeyNumber), ("{value}", Piece::Value)];
-            let slot = slots.into_iter().find(|(name, _)| rest.starts_with(name));
-            let (taken, piece) = match slot {
-                Some((name, piece)) => (name.len(), Some(piece)),
-                None => (1, None),
+            let slot = slots.iter().find(|(name, ..)| rest.starts_with(name));
+            let Some((name, before, piece, _)) = slot else {
+                bytes.push(b'{');
+                rest = &rest[1..];
+                continue;
             };
-            match piece {
-                Some(piece) => pieces.extend([Piece::Bytes(std::mem::take(&mut bytes)), piece]),
-                None => bytes.push(b'{'),
-            }
-            rest = &rest[taken..];
+            bytes.extend_from_slice(before.as_bytes());
+            pieces.extend([Piece::Bytes(std::mem::take(&mut bytes)), piece.clone()]);
+            rest = &rest[name.len()..];
         }
         bytes.extend_from_slice(rest.as_bytes());
         bytes.extend_from_slice(b"\r\n");
@@ -140,6 +153,10 @@ mod tests {
         assert_eq!(
             encoded(&["HSET", "h:{key}:{", "{f{value}}", "ä"], 0),
             "*4 $4 HSET $18 h:k:000000000007:{ $3 {f} $2 ä "
+        );
+        assert_eq!(
+            encoded(&["MSET", "{key}", "1", "{same}:n", "2"], 0),
+            "*5 $4 MSET $14 k:000000000007 $1 1 $16 k:000000000007:n $1 2 "
         );
         let keys = Keys::new(0, 1, Order::Uniform, 1.0);
         let mut out = Vec::new();

@@ -83,7 +83,8 @@ struct Options {
     /// A null in a reply is an error
     #[arg(long)]
     all_exist: bool,
-    /// `get`, `set`, `incr`, `mget`, or the words of a command with `{key}` and `{value}`
+    /// `get`, `set`, `incr`, `mget`, or the words of a command: `{key}` is the next key, `{same}`
+    /// that key again, `{value}` a value
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<String>,
 }
