@@ -120,7 +120,7 @@ impl Load<'_> {
             for event in &events {
                 let connection = &mut connections[event.token().0];
                 if event.is_readable() || event.is_read_closed() {
-                    self.receive(connection)?;
+                    self.receive(connection, event.is_read_closed())?;
                 }
                 // After a receipt, and when the socket takes more.
                 let now = self.now();
@@ -219,8 +219,8 @@ impl Load<'_> {
         self.begun += 1;
     }
 
-    /// Reads what has come.
-    fn receive(&mut self, connection: &mut Connection) -> io::Result<()> {
+    /// Reads what has come; `closed` if the end of the stream is among it.
+    fn receive(&mut self, connection: &mut Connection, closed: bool) -> io::Result<()> {
         loop {
             let size = match connection.socket.read(&mut self.buffer) {
                 Ok(0) => return Err(io::Error::other("the server closed a connection")),
@@ -245,7 +245,7 @@ impl Load<'_> {
             }
             self.last_reply = now;
             // A short read has emptied the socket; more bytes cause another event.
-            if size < READ_BYTES {
+            if size < READ_BYTES && !closed {
                 return Ok(());
             }
         }
@@ -309,4 +309,127 @@ fn wrong(reply: Reply, all_exist: bool, elements: Option<u64>) -> Option<String>
             None
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::{Keys, Order};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
+    /// An encoded request of [`measured`], and its reply.
+    const REQUEST: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+    const REPLY: &[u8] = b"+PONG\r\n";
+
+    /// Runs a plan against a server with one connection, on which it does `serve`.
+    fn measured(
+        pace: Pace,
+        (seconds, requests): (Option<u64>, Option<u64>),
+        serve: impl FnOnce(TcpStream) + Send + 'static,
+    ) -> io::Result<Figures> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let plan = Plan {
+            address: ("127.0.0.1".into(), listener.local_addr().unwrap().port()),
+            clients: 1,
+            pace,
+            until_ns: seconds.map(|seconds| seconds * 1_000_000_000),
+            requests,
+            grace_ns: 100_000_000,
+            all_exist: false,
+        };
+        let server = thread::spawn(move || serve(listener.accept().unwrap().0));
+        let keys = Keys::new(0, 1, Order::Uniform, 1.0);
+        let figures = run(&plan, Command::new(&["PING".into()], "", 1, 0, keys));
+        server.join().unwrap();
+        figures
+    }
+
+    /// Reads this many requests.
+    fn take(socket: &mut TcpStream, requests: usize) {
+        let mut bytes = vec![0; requests * REQUEST.len()];
+        socket.read_exact(&mut bytes).unwrap();
+        assert_eq!(bytes, REQUEST.repeat(requests));
+    }
+
+    /// Waits until the other side closes the connection.
+    fn wait_closed(mut socket: TcpStream) {
+        io::copy(&mut socket, &mut io::sink()).unwrap();
+    }
+
+    #[test]
+    fn the_closed_loop_waits_for_all_replies() {
+        let figures = measured(
+            Pace::Closed { pipeline: 5 },
+            (None, Some(12)),
+            |mut socket| {
+                for requests in [5, 5, 2] {
+                    take(&mut socket, requests);
+                    socket.set_nonblocking(true).unwrap();
+                    let more = socket.read(&mut [0]);
+                    assert!(more.is_err_and(|error| error.kind() == ErrorKind::WouldBlock));
+                    socket.set_nonblocking(false).unwrap();
+                    socket.write_all(&REPLY.repeat(requests)).unwrap();
+                }
+                wait_closed(socket);
+            },
+        );
+        let figures = figures.unwrap();
+        assert_eq!((figures.all.count(), figures.unanswered), (12, 0));
+    }
+
+    /// The server answers only when all requests have come: in a closed loop it would wait for
+    /// ever. The k-th of 100 requests, one each millisecond, then takes 99 - k ms at least.
+    #[test]
+    fn the_open_loop_charges_a_stall_to_all_requests() {
+        let pace = Pace::Open { interval_ns: 1e6 };
+        let figures = measured(pace, (None, Some(100)), |mut socket| {
+            take(&mut socket, 100);
+            socket.write_all(&REPLY.repeat(100)).unwrap();
+            wait_closed(socket);
+        });
+        let figures = figures.unwrap();
+        assert_eq!((figures.all.count(), figures.unanswered), (100, 0));
+        assert!(figures.all.percentile(1.0) >= 99_000_000);
+        assert!(figures.all.percentile(0.5) >= 49_000_000);
+        assert!(figures.all.percentile(0.1) >= 9_000_000);
+    }
+
+    #[test]
+    fn requests_without_a_reply_are_counted_with_their_age() {
+        let pace = Pace::Open { interval_ns: 1e8 };
+        let figures = measured(pace, (Some(1), None), |mut socket| {
+            take(&mut socket, 2);
+            socket.write_all(&REPLY.repeat(2)).unwrap();
+            wait_closed(socket);
+        });
+        let figures = figures.unwrap();
+        assert_eq!((figures.all.count(), figures.unanswered), (10, 8));
+        // The third was due after 200 ms, and the grace ends after 1,100.
+        assert!(figures.all.percentile(1.0) >= 900_000_000);
+        assert_eq!(figures.rate(), 2.0);
+    }
+
+    #[test]
+    fn errors_are_counted_and_a_broken_connection_ends_the_run() {
+        let pace = || Pace::Closed { pipeline: 2 };
+        let figures = measured(pace(), (None, Some(2)), |mut socket| {
+            take(&mut socket, 2);
+            socket.write_all(b"-ERR one\r\n-ERR two\r\n").unwrap();
+            wait_closed(socket);
+        });
+        let figures = figures.unwrap();
+        assert_eq!(
+            (figures.errors, figures.first_error.as_deref()),
+            (2, Some("ERR one"))
+        );
+        let replies: [&[u8]; 3] = [b"+OK\r\n+OK\r\n+OK\r\n", b"OK\r\n", b"+OK\r\n"];
+        for bytes in replies {
+            let failed = measured(pace(), (None, Some(2)), |mut socket| {
+                take(&mut socket, 2);
+                socket.write_all(bytes).unwrap();
+            });
+            assert!(failed.is_err(), "{:?}", String::from_utf8_lossy(bytes));
+        }
+    }
 }

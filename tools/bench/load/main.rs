@@ -48,16 +48,16 @@ struct Options {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pipeline: u32,
     /// Open loop: requests in a second, over all connections
-    #[arg(long, value_parser = rate, conflicts_with = "pipeline")]
+    #[arg(long, value_parser = positive, conflicts_with = "pipeline")]
     rate: Option<f64>,
     /// End after this time
-    #[arg(long, value_parser = seconds, required_unless_present = "requests")]
+    #[arg(long, value_parser = positive, required_unless_present = "requests")]
     seconds: Option<f64>,
     /// End after this number of requests
     #[arg(long)]
     requests: Option<u64>,
     /// How long to wait for outstanding replies at the end
-    #[arg(long, default_value = "10", value_parser = seconds)]
+    #[arg(long, default_value = "10", value_parser = positive)]
     grace: f64,
     /// Number of different keys
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=keys::MAX))]
@@ -72,7 +72,7 @@ struct Options {
     #[arg(long, value_enum, default_value_t = Order::Uniform)]
     order: Order,
     /// Of `--order zipf`: the k-th most frequent key is used as often as 1 / k^EXPONENT
-    #[arg(long, default_value = "0.99", value_parser = exponent)]
+    #[arg(long, default_value = "0.99", value_parser = positive)]
     exponent: f64,
     /// Keys of one `mget`
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -95,21 +95,6 @@ fn positive(text: &str) -> Result<f64, String> {
         Ok(number) if number > 0.0 && number <= 1e9 => Ok(number),
         _ => Err("must be a number above 0, up to 1,000,000,000".into()),
     }
-}
-
-fn rate(text: &str) -> Result<f64, String> {
-    positive(text)
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    positive(text)
-}
-
-fn exponent(text: &str) -> Result<f64, String> {
-    positive(text).and_then(|number| match number <= 10.0 {
-        true => Ok(number),
-        false => Err("must be 10 at most".into()),
-    })
 }
 
 fn main() -> ExitCode {
