@@ -59,6 +59,14 @@ class Server:
             link.sendall(encoded(words))
             return link.makefile("rb").readline()
 
+    def info(self, section):
+        """The fields of a section of INFO."""
+        with socket.create_connection(("127.0.0.1", self.port)) as link:
+            link.sendall(encoded(["INFO", section]))
+            reader = link.makefile("rb")
+            text = reader.read(int(reader.readline()[1:])).decode()
+        return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+
     def memory(self):
         """Resident memory of the process in bytes."""
         with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as statm:
@@ -176,12 +184,22 @@ def cache_root():
     return os.path.join(base, "kedis")
 
 
-def built_server():
-    """The release build."""
+def built(name):
+    """A program of the release build."""
     root = os.path.dirname(os.path.dirname(HERE))
     for folder in (os.environ.get("CARGO_TARGET_DIR"), os.path.join(cache_root(), "target"),
                    os.path.join(root, "target")):
-        binary = folder and os.path.join(folder, "release", "kedis-server")
+        binary = folder and os.path.join(folder, "release", name)
         if binary and os.access(binary, os.X_OK):
-            return shlex.quote(binary)
-    raise SystemExit("no server: build it with `cargo build --release`, or name one with --server")
+            return binary
+    kind, _, last = name.rpartition("/")
+    wanted = f"--example {last}" if kind else f"--bin {last}"
+    raise SystemExit(f"no {name}: build it with `cargo build --release {wanted}`")
+
+
+def built_server():
+    """The command of the release build's server."""
+    try:
+        return shlex.quote(built("kedis-server"))
+    except SystemExit as missing:
+        raise SystemExit(f"{missing}, or name one with --server") from None
