@@ -6,7 +6,14 @@ use std::sync::Arc;
 /// Stack size of a reader: it runs nothing but RocksDB's reads.
 pub(super) const STACK: usize = 512 << 10;
 
+/// Niceness of readers. Where all processors are busy, IO threads come first: clients whose data are
+/// in memory wait less.
+const NICE: i32 = 5;
+
 /// Serves reads until [`crate::storage::Engine::stop_readers`].
 pub(super) fn run(server: &Arc<Server>) {
+    if let Err(error) = rustix::process::nice(NICE) {
+        log::debug!("a reader keeps its priority: {error}");
+    }
     server.engine.serve_reads();
 }

@@ -86,6 +86,8 @@ pub struct Connection {
     /// Whether the next request waits for reads of the disk, and how often it has done so.
     reading: bool,
     rounds: u8,
+    /// Whether its last request has waited for reads of the disk.
+    cold: bool,
     /// Since when the unsent bytes exceed the soft limit, Unix ms.
     long_since_ms: Option<UnixMs>,
     /// Invalidations that were sent while a worker had a request; they are repeated after its
@@ -98,6 +100,8 @@ pub struct Connection {
     pub gathered_in: u32,
     /// Whether it is in its thread's list of connections to serve in the next tick.
     pub in_pending: bool,
+    /// Whether it is in its thread's list of connections whose requests wait for the disk.
+    pub in_cold: bool,
     /// Whether it is in its thread's list of connections that wait for the end of a pause.
     pub in_paused: bool,
     /// Since when it is in its thread's list of connections that wait for memory, Unix ms.
@@ -151,6 +155,8 @@ impl Connection {
             parked: false,
             reading: false,
             rounds: 0,
+            cold: false,
+            in_cold: false,
             long_since_ms: None,
             repeated_pushes: Vec::new(),
             in_tick: false,
@@ -214,6 +220,11 @@ impl Connection {
     /// disk.
     fn is_held_back(&self) -> bool {
         self.parked || self.reading || self.session.waits_for_answer()
+    }
+
+    /// Whether its next request probably waits for reads of the disk, as the last one did.
+    pub(super) fn is_cold(&self) -> bool {
+        self.cold
     }
 
     /// Records that the next request waits for reads of the disk, or no longer does.
@@ -616,9 +627,11 @@ impl Connection {
             Outcome::Paused => Some(Turn::Paused),
             Outcome::Cold => {
                 self.rounds = self.rounds.saturating_add(1);
+                self.cold = true;
                 Some(Turn::Cold)
             }
             Outcome::Done | Outcome::Blocked | Outcome::Slow => {
+                self.cold = self.rounds > 0;
                 self.rounds = 0;
                 None
             }

@@ -39,6 +39,10 @@ const EVENTS: usize = 1024;
 const SCRATCH: usize = 64 << 10;
 /// Connections that are read ahead of their turns, at most.
 const TURNS: usize = 16;
+/// Requests that need rows from the disk get the time of the others divided by this.
+const COLD_PART: i64 = 3;
+/// Microseconds that they get while there are no others.
+const COLD_ALONE_US: i64 = 500;
 /// How often idle connections and paused clients are checked.
 const CRON: Duration = Duration::from_secs(1);
 /// How often a thread with paused clients checks whether the pause is over.
@@ -72,6 +76,10 @@ pub struct IoThread {
     ahead: Box<[u8]>,
     /// Connections with more input to process, for the next tick.
     pending: Vec<Token>,
+    /// Connections whose requests need rows from the disk, which are served after the others.
+    cold: VecDeque<Token>,
+    /// How much time they may take now, in microseconds.
+    cold_credit_us: i64,
     /// Connections with output of this tick.
     replied: Vec<Token>,
     /// Bytes of replies of this tick.
@@ -128,6 +136,8 @@ impl IoThread {
             ready: SmallVec::new(),
             ahead: vec![0; TURNS * READ_AHEAD].into_boxed_slice(),
             pending: Vec::new(),
+            cold: VecDeque::new(),
+            cold_credit_us: 0,
             replied: Vec::new(),
             tick_replies: 0,
             gathering: TickGathering::new(),
@@ -172,6 +182,7 @@ impl IoThread {
             }
             self.end_parked();
             self.executor.start_tick();
+            let began_us = clock::mono_us();
             // Effects of a request on other clients come before requests that were sent after
             // its reply: CLIENT UNBLOCK finds the clients that an earlier CLIENT UNPAUSE has
             // released.
@@ -179,6 +190,7 @@ impl IoThread {
                 self.read_mail();
                 self.end_reads();
             }
+            let mut served_any = !self.pending.is_empty();
             for token in std::mem::take(&mut self.pending) {
                 if let Some(connection) = self.connections.get_mut(&token) {
                     connection.in_pending = false;
@@ -192,16 +204,24 @@ impl IoThread {
                     if event.is_readable() || closed {
                         connection.set_readable(closed);
                     }
+                    let is_cold = connection.is_cold();
                     if event.is_writable() && connection.unsent() > 0 {
                         self.send(token);
                     }
-                    self.ready.push(token);
+                    match is_cold {
+                        true => self.schedule(token),
+                        false => {
+                            self.ready.push(token);
+                            served_any = true;
+                        }
+                    }
                 }
                 if self.ready.len() == TURNS {
                     self.turns();
                 }
             }
             self.turns();
+            self.cold_turns(served_any.then_some(began_us));
             self.finish_tick();
             self.time_out();
             self.end_waits();
@@ -216,7 +236,7 @@ impl IoThread {
     }
 
     fn timeout(&self) -> Duration {
-        if !self.pending.is_empty() || !self.deliveries.is_empty() {
+        if !self.pending.is_empty() || !self.cold.is_empty() || !self.deliveries.is_empty() {
             Duration::ZERO
         } else if !self.paused.is_empty() {
             PAUSE_CHECK
@@ -322,6 +342,35 @@ impl IoThread {
         self.ahead = ahead;
     }
 
+    /// Serves connections whose requests need rows from the disk. Such a request costs several times
+    /// what one on rows in memory costs, so those of many clients would hold the others up: they get
+    /// a part of the time that the others have taken since `hot_since_us`; without others, as much as
+    /// may pass before the next poll.
+    fn cold_turns(&mut self, hot_since_us: Option<u64>) {
+        if self.cold.is_empty() {
+            return;
+        }
+        let mut last_us = clock::mono_us();
+        self.cold_credit_us = match hot_since_us {
+            Some(since_us) => {
+                let hot_us = last_us.saturating_sub(since_us) as i64;
+                (self.cold_credit_us + hot_us / COLD_PART).min(COLD_ALONE_US)
+            }
+            None => COLD_ALONE_US,
+        };
+        while self.cold_credit_us > 0
+            && let Some(token) = self.cold.pop_front()
+        {
+            if let Some(connection) = self.connections.get_mut(&token) {
+                connection.in_cold = false;
+                self.turn(token, None);
+            }
+            let now_us = clock::mono_us();
+            self.cold_credit_us -= now_us.saturating_sub(last_us) as i64;
+            last_us = now_us;
+        }
+    }
+
     /// Serves one connection; `ahead`: what was read of it already.
     fn turn(&mut self, token: Token, ahead: Option<(io::Result<usize>, &[u8])>) {
         let Some(connection) = self.connections.get_mut(&token) else {
@@ -364,11 +413,21 @@ impl IoThread {
     }
 
     fn schedule(&mut self, token: Token) {
-        if let Some(connection) = self.connections.get_mut(&token)
-            && !connection.in_pending
-        {
-            connection.in_pending = true;
-            self.pending.push(token);
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        if connection.in_pending || connection.in_cold {
+            return;
+        }
+        match connection.is_cold() {
+            true => {
+                connection.in_cold = true;
+                self.cold.push_back(token);
+            }
+            false => {
+                connection.in_pending = true;
+                self.pending.push(token);
+            }
         }
     }
 

@@ -11,6 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
+/// So many readers are at work that they finish one read in this time together, in microseconds;
+/// more where reads pile up. Each further one costs changes of threads.
+const READ_EVERY_US: u64 = 25;
+/// At least so many.
+const LEAST_AT_WORK: usize = 4;
+/// A read's share in the average time of reads.
+const WEIGHT: u64 = 16;
 /// While so many reads wait for a reader, commands ask only for what they need first.
 const QUEUE_FULL: usize = 16 * 1024;
 /// A read of a range brings at least so many bytes into memory.
@@ -74,9 +81,23 @@ struct Queued {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Queued>,
-    /// Readers that wait for a read.
+    /// Readers that wait for a read, and those at work.
     idle: usize,
+    at_work: usize,
+    /// The time that a read takes, on average.
+    usual_us: u64,
     stopping: bool,
+}
+
+impl Queue {
+    /// Whether another reader should begin to work.
+    fn wants_reader(&self) -> bool {
+        let enough = (self.usual_us / READ_EVERY_US) as usize;
+        let waiting = self.waiting.len();
+        self.idle > 0
+            && waiting > 0
+            && (self.at_work < enough.max(LEAST_AT_WORK) || waiting > 2 * self.at_work)
+    }
 }
 
 /// The reads that wait for a reader thread.
@@ -111,8 +132,11 @@ impl Engine {
     pub fn serve_reads(&self) {
         let readers = &self.readers;
         readers.serving.fetch_add(1, Ordering::AcqRel);
-        while let Some(Queued { read, round }) = readers.next() {
+        let mut took_us = None;
+        while let Some(Queued { read, round }) = readers.next(took_us) {
+            let began = Instant::now();
             perform(&read, self);
+            took_us = Some(began.elapsed().as_micros() as u64);
             drop(read);
             if round.left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 let done = round.done.lock().take();
@@ -202,24 +226,30 @@ impl Readers {
         if queue.stopping {
             return;
         }
-        let woken = queue.idle.min(reads.len());
         queue.waiting.extend(reads.into_iter().map(|read| Queued {
             read,
             round: round.clone(),
         }));
+        let wakes = queue.wants_reader();
         drop(queue);
-        // Each reader that finds more than one read wakes another.
-        if woken > 0 {
+        // Each reader that begins wakes another, if more are wanted.
+        if wakes {
             self.available.notify_one();
         }
     }
 
-    /// The next read; waits for one. `None`: the readers are stopped.
-    fn next(&self) -> Option<Queued> {
+    /// The next read; waits for one. `took_us`: the time that the last one took, for a reader that
+    /// was at work. `None`: the readers are stopped.
+    fn next(&self, took_us: Option<u64>) -> Option<Queued> {
         let mut queue = self.queue.lock();
+        if let Some(took_us) = took_us {
+            queue.at_work -= 1;
+            queue.usual_us = (queue.usual_us * (WEIGHT - 1) + took_us) / WEIGHT;
+        }
         loop {
             if let Some(read) = queue.waiting.pop_front() {
-                let wakes = !queue.waiting.is_empty() && queue.idle > 0;
+                queue.at_work += 1;
+                let wakes = queue.wants_reader();
                 drop(queue);
                 if wakes {
                     self.available.notify_one();
