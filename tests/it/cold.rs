@@ -383,7 +383,7 @@ fn clients_and_servers_may_end_while_reads_are_under_way() {
                 let ids = clients
                     .lines()
                     .filter_map(|line| line.split(['=', ' ']).nth(1));
-                if let Some(id) = ids.last() {
+                if let Some(id) = ids.max() {
                     // It may be gone already, or be this client.
                     control.cmd(&format!("CLIENT KILL ID {id} SKIPME yes"));
                 }
