@@ -37,6 +37,7 @@ mod unit;
 mod worker;
 
 pub use apply::ApplyError;
+pub use blocking::ColdKey;
 pub use dispatch::{Ended, Parked};
 pub use outcome::{Outcome, Stop};
 pub use unit::Scope;
@@ -127,14 +128,24 @@ struct Request {
     must_wait: bool,
     /// Whether it cannot have changed its session.
     plain: bool,
-    /// Whether MONITOR clients have already seen it.
-    shown: bool,
     /// Whether the access statistics already count it.
     accesses_noted: bool,
-    /// How often it has waited for reads of the disk.
-    rounds: u8,
+    /// What its earlier attempts have left.
+    retry: Retry,
     /// On a thread that may wait: whether it does not, because it holds locks.
     in_memory: bool,
+}
+
+/// What a request that runs again must know of its earlier attempts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Retry {
+    /// How often it has waited for reads of the disk.
+    pub rounds: u8,
+    /// Whether MONITOR clients have already seen it.
+    pub shown: bool,
+    /// The state of the random numbers before the first attempt: each attempt draws the same ones,
+    /// and so needs the same rows.
+    seed: Option<u64>,
 }
 
 impl Executor {
@@ -161,9 +172,8 @@ impl Executor {
             request: Request {
                 must_wait: true,
                 plain: true,
-                shown: false,
                 accesses_noted: false,
-                rounds: 0,
+                retry: Retry::default(),
                 in_memory: false,
             },
             server,
@@ -240,11 +250,16 @@ impl Executor {
         self.txn.prefetch_row(expected);
     }
 
-    /// Announces the next request; `lent` bytes are reserved for its writes (see
-    /// [`Txn::begin_request`]), and it has waited for reads of the disk `rounds` times.
-    pub fn begin_request(&mut self, lent: usize, rounds: u8) {
-        self.request.rounds = rounds;
+    /// Announces the next request; `lent` bytes are reserved for its writes: see
+    /// [`Txn::begin_request`]. If it runs again, `retry` is what [`Executor::retry`] returned.
+    pub fn begin_request(&mut self, lent: usize, retry: Retry) {
+        self.request.retry = retry;
         self.txn.begin_request(lent);
+    }
+
+    /// What the last request needs if it runs again.
+    pub fn retry(&self) -> Retry {
+        self.request.retry
     }
 
     /// Whether the reply to the last request has to wait for the disk if its tick does.

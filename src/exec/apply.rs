@@ -135,7 +135,6 @@ impl Executor {
         ahead: impl FnOnce(&Executor),
     ) -> Result<UnixMs, ApplyError> {
         debug_assert!(self.txn.is_received());
-        self.tick.last_us = crate::sys::clock::mono_us();
         let row = Row::decode(value)?;
         let commands = self.parse_row(session, row.bytes)?;
         let keys = keys_of(&commands);
@@ -161,6 +160,7 @@ impl Executor {
         commands: &[Parsed<'_>],
         keys: &[(DbIndex, &[u8])],
     ) -> Result<(), ApplyError> {
+        self.tick.last_us = crate::sys::clock::mono_us();
         let parsed = || commands.iter().map(|c| c.command.command);
         self.check_room(parsed())?;
         self.tick.touched_keys = true;
@@ -182,6 +182,8 @@ impl Executor {
                 return Err(error);
             }
             reply.truncate(0);
+        }
+        for parsed in commands {
             self.count(session, parsed.command, &parsed.args, false);
         }
         // Listeners are notified when the row is whole.
@@ -272,21 +274,20 @@ impl Executor {
     }
 
     /// Asks for the keys of the commands in `bytes`, which will be applied soon: of those that are
-    /// there as a whole, and of at most [`AHEAD`]. Returns their number.
+    /// there as a whole, and of at most [`AHEAD`]. Returns their length in bytes.
     pub fn look_ahead_in(&self, mut db: DbIndex, bytes: &[u8]) -> usize {
         let limits = Limits {
             max_bulk_len: MAX_ARG_LEN,
             authenticated: true,
         };
         let (mut parser, mut rest) = (Parser::new(), bytes);
-        let mut count = 0;
-        while count < AHEAD
-            && let Ok(Progress::Complete { consumed }) = parser.advance(rest, &limits)
-        {
+        for _ in 0..AHEAD {
+            let Ok(Progress::Complete { consumed }) = parser.advance(rest, &limits) else {
+                break;
+            };
             let args: smallvec::SmallVec<[&[u8]; 6]> = parser.args_of(rest).collect();
             parser.reset();
             rest = rest.get(consumed..).unwrap_or_default();
-            count += 1;
             if args
                 .first()
                 .is_some_and(|name| name.eq_ignore_ascii_case(b"select"))
@@ -297,7 +298,7 @@ impl Executor {
                 self.txn.look_for(keys_of(&[parsed]).into_iter());
             }
         }
-        count
+        bytes.len() - rest.len()
     }
 
     /// Records that the stream has been processed up to the offset `next`.

@@ -13,6 +13,10 @@
 //!
 //! A command that is served needs the locks of all of its keys (BLMOVE has two). If another
 //! thread holds one, the tick is committed before the wait, as for any command.
+//!
+//! Before a command writes a key that clients wait for, the keys of these clients are in memory
+//! ([`Executor::waiters_lack_keys`](super::Executor)). If serving them needs other rows that are not, they
+//! are served when those have been read: another client may find the item in between.
 
 use super::Stop;
 use super::outcome::ON_ITS_WAY;
@@ -23,8 +27,11 @@ use crate::resp::Reply;
 use crate::state::Session;
 use crate::state::request::Request;
 use crate::state::waiters::{Awaited, Verdict, WaitKey, Waiter, Wanted};
+use crate::storage::engine::cold_reads::{ColdRead, MAX_ROUNDS};
 use crate::storage::engine::listeners::{Change, How};
+use crate::storage::txn::ReadLimits;
 use crate::storage::{DbIndex, StorageError};
+use crate::types::OpError;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -37,6 +44,22 @@ pub(super) struct WaitingRoom {
     ready: VecDeque<(DbIndex, Box<[u8]>)>,
     /// Replies to waiting clients, sent after the commit.
     served: Vec<Served>,
+    /// Keys that are ready, whose clients cannot be served for want of rows in memory.
+    cold: Vec<ColdKey>,
+    /// How often that has happened to the key whose clients are served now.
+    rounds: u8,
+}
+
+/// A key that is ready, whose clients are served when these reads are done.
+pub struct ColdKey {
+    /// The DB.
+    pub db: DbIndex,
+    /// The key.
+    pub key: Box<[u8]>,
+    /// What serving its clients needs.
+    pub reads: Vec<ColdRead>,
+    /// How often such reads were done for it.
+    pub rounds: u8,
 }
 
 /// A client that waited, and its reply.
@@ -176,13 +199,54 @@ impl Executor {
             self.read_clock();
         }
         while let Some((db, key)) = self.waiting.ready.pop_front() {
-            if let Err(error) = self.serve_key(db, &key) {
-                // The commit failed, and with it the tick: its end reports the failure to all
-                // clients.
-                log::debug!("waiting clients not served: {error}");
-                self.waiting.ready.clear();
+            let limits = match self.thread.slices && self.waiting.rounds < MAX_ROUNDS {
+                true => ReadLimits::InMemory,
+                false => ReadLimits::None,
+            };
+            self.txn.limit_reads(limits);
+            let served = self.serve_key(db, &key);
+            self.txn.limit_reads(ReadLimits::None);
+            match served {
+                Ok(()) => {}
+                Err(error) if is_not_in_memory(&error) => {
+                    let (reads, rounds) = (self.txn.take_cold_reads(), self.waiting.rounds + 1);
+                    let cold = ColdKey {
+                        db,
+                        key,
+                        reads,
+                        rounds,
+                    };
+                    self.waiting.cold.push(cold);
+                }
+                Err(error) => {
+                    // The commit failed, and with it the tick: its end reports the failure to all
+                    // clients.
+                    log::debug!("waiting clients not served: {error}");
+                    self.waiting.ready.clear();
+                }
             }
         }
+    }
+
+    /// Takes the keys whose clients could not be served for want of rows in memory.
+    pub fn take_cold_keys(&mut self) -> Vec<ColdKey> {
+        std::mem::take(&mut self.waiting.cold)
+    }
+
+    /// Serves the clients of a key whose reads are done.
+    pub fn serve_cold_key(&mut self, key: &ColdKey) {
+        self.tick.touched_keys = true;
+        self.tick.commands += 1;
+        self.waiting.rounds = key.rounds;
+        match self.lock_for_waiters(key.db, std::iter::once(&*key.key), &key.key) {
+            Ok(true) => {
+                self.waiting.ready.push_back((key.db, key.key.clone()));
+                self.serve_waiters();
+            }
+            Ok(false) => {}
+            Err(error) => log::debug!("waiting clients not served: {error}"),
+        }
+        self.waiting.rounds = 0;
     }
 
     fn serve_key(&mut self, db: DbIndex, key: &[u8]) -> Result<(), Error> {
@@ -248,6 +312,11 @@ impl Executor {
                 return Ok(true);
             }
             Ok(Attempt::Done) => {}
+            Err(error) if is_not_in_memory(&error) => {
+                self.txn.rollback(&before);
+                waiter.unclaim();
+                return Err(error);
+            }
             Err(error) => {
                 reply.truncate(0);
                 reply.error_bytes(&error.wire());
@@ -328,6 +397,13 @@ impl Executor {
         let threads: BTreeSet<usize> = threads.collect();
         self.server.wake_threads(threads);
     }
+}
+
+fn is_not_in_memory(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Op(OpError::Storage(StorageError::NotInMemory))
+    )
 }
 
 #[cfg(test)]

@@ -29,10 +29,9 @@ impl Executor {
     }
 
     /// Whether a request that was taken back waits for its reads. Otherwise it goes to a worker,
-    /// which may wait: its rows leave memory sooner than it gets them. While scripts occupy the
-    /// workers it waits in any case.
+    /// which may wait: its rows leave memory sooner than it gets them.
     pub(super) fn waits_for_reads(&self) -> bool {
-        self.request.rounds < MAX_ROUNDS || !self.limits_reads()
+        self.request.retry.rounds < MAX_ROUNDS
     }
 
     /// Asks for the rows of all keys of a request that was taken back, or for those of the members
@@ -43,7 +42,7 @@ impl Executor {
         }
         // Its arguments may be members of the collection one of whose rows it has missed.
         self.txn.look_for_members(args.get(2..).unwrap_or_default());
-        if self.request.rounds > 0 {
+        if self.request.retry.rounds > 0 {
             return;
         }
         if let (Handler::Own(Own::Exec), Some(multi)) = (&command.handler, session.multi()) {
@@ -61,6 +60,31 @@ impl Executor {
             return false;
         }
         self.txn.look_for(scope.keys());
+        self.txn.has_cold_reads()
+    }
+
+    /// Whether the keys of clients that wait for what a command may write are not in memory; then
+    /// they are asked for. These clients are served right after the command, under its locks.
+    pub(super) fn waiters_lack_keys(&self, db: DbIndex, command: &Command, args: &[&[u8]]) -> bool {
+        let waiters = &self.server.waiters;
+        if !self.thread.slices || self.in_unit() || waiters.is_empty() || !self.waits_for_reads() {
+            return false;
+        }
+        command.for_each_written_key(args, |key| {
+            let hash = self.txn.key_hash(db, key);
+            let mut ticket = None;
+            while let Some(waiter) = waiters.next(hash, (db, key), ticket, |_| true)
+                && !self.txn.has_cold_reads()
+            {
+                ticket = Some(waiter.ticket());
+                let words = waiter.request.args();
+                if let Ok(found) = self.resolve(&words) {
+                    let mut scope = Scope::default();
+                    scope.command(waiter.db, found.command, &words);
+                    self.txn.look_for(scope.keys());
+                }
+            }
+        });
         self.txn.has_cold_reads()
     }
 

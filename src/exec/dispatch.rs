@@ -44,6 +44,11 @@ impl Executor {
     pub fn run(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
         self.request.must_wait = true;
         self.request.plain = true;
+        let seed = self.request.retry.seed;
+        match seed {
+            Some(seed) => fastrand::seed(seed),
+            None => self.request.retry.seed = Some(fastrand::get_seed()),
+        }
         let outcome = self.dispatch(session, args, reply);
         // There is no reply yet.
         self.request.must_wait &= outcome != Outcome::Cold;
@@ -112,16 +117,22 @@ impl Executor {
             Err(Stop::Conflict) => {
                 self.tick.record.take_back(attempt.record);
                 reply.truncate(start);
+                self.tick.last_us = clock::mono_us();
                 Outcome::Paused
             }
             Err(stop @ (Stop::Slow | Stop::Cold)) => {
+                // A long line has gone to MONITOR clients already.
+                self.request.retry.shown |= self.tick.record.was_flushed_since(&attempt.record);
                 self.tick.record.take_back(attempt.record);
                 self.txn.set_lookups(attempt.lookups);
                 self.txn.forget_events(attempt.events);
                 reply.truncate(start);
+                reply.overflowed = false;
+                self.tick.last_us = clock::mono_us();
                 match matches!(stop, Stop::Cold) && self.waits_for_reads() {
                     true => {
                         self.look_for_keys(session, found.command, args);
+                        self.request.retry.rounds += 1;
                         Outcome::Cold
                     }
                     false => self.leave_to_worker(session, args, reply, start),
@@ -387,6 +398,9 @@ impl Executor {
         self.lock(session, command, args)?;
         self.refuse_migrating(session, command, args)?;
         self.check_still_master()?;
+        if self.waiters_lack_keys(session.db(), command, args) {
+            return Err(Stop::Cold);
+        }
         let savepoint = self.txn.savepoint();
         self.txn.start_command();
         self.txn.set_origin(session.info.id.0);

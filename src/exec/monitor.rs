@@ -16,13 +16,13 @@ use std::sync::atomic::Ordering;
 impl Executor {
     /// Shows a client's request, once even if the request is run again.
     pub(super) fn show_request(&mut self, session: &Session, command: &Command, args: &[&[u8]]) {
-        if self.request.shown {
+        if self.request.retry.shown {
             return;
         }
         self.show(session, command, args);
         if self.thread.worker.is_some() {
             // The request may run without end, or be run again.
-            self.request.shown = true;
+            self.request.retry.shown = true;
             self.tick.record.flush(&self.server);
         }
     }

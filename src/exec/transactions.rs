@@ -256,14 +256,18 @@ impl Executor {
                 reply.null_array();
                 return Ok(self.end_unit()?);
             }
-            if lasting {
-                // Such a unit cannot be taken back, however long it takes. What it names is in
-                // memory before it begins.
+            if lasting && self.thread.slices {
+                // Such a unit cannot be taken back once the first of these commands has begun,
+                // however long it takes. Until then it is, for want of rows in memory.
                 if self.lacks_keys(&scope) {
                     self.roll_back_unit()?;
                     return Err(Stop::Cold);
                 }
-                self.txn.limit_reads(ReadLimits::None);
+                let limits = match self.waits_for_reads() {
+                    true => ReadLimits::InMemory,
+                    false => ReadLimits::None,
+                };
+                self.txn.limit_reads(limits);
             }
             match self.run_queue(session, &multi.queue, reply) {
                 Err(Stop::Conflict) if !alone => {
@@ -294,8 +298,7 @@ impl Executor {
                 continue;
             };
             queued.scripts |= matches!(command.handler, Handler::Own(Own::Script(_)));
-            let of_keys = matches!(command.handler, Handler::Blocking(_) | Handler::Own(_));
-            queued.lasting |= !of_keys && command.flags.contains(Flags::NOSCRIPT);
+            queued.lasting |= is_lasting(command);
         }
         queued
     }
@@ -341,7 +344,12 @@ impl Executor {
     ) -> Result<(), Stop> {
         // Admission was checked when the command was queued.
         let done = match self.resolve(args) {
-            Ok(found) => self.call_shown(session, found, args, reply),
+            Ok(found) => {
+                if is_lasting(found.command) {
+                    self.txn.limit_reads(ReadLimits::None);
+                }
+                self.call_shown(session, found, args, reply)
+            }
             Err(error) => {
                 self.count_error(&error);
                 Err(Stop::Failed(error))
@@ -353,6 +361,12 @@ impl Executor {
         }
         Ok(())
     }
+}
+
+/// Whether what a command does stays when its transaction is taken back.
+fn is_lasting(command: &Command) -> bool {
+    let of_keys = matches!(command.handler, Handler::Blocking(_) | Handler::Own(_));
+    !of_keys && command.flags.contains(Flags::NOSCRIPT)
 }
 
 #[cfg(test)]

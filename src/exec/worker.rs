@@ -1,7 +1,7 @@
 //! Slow requests: how an IO thread hands one over, and how a worker runs it (see
 //! [`crate::state::workers`]).
 
-use super::{Executor, Outcome};
+use super::{Executor, Outcome, Retry};
 use crate::commands::Error;
 use crate::commands::scripts::busy;
 use crate::resp::Reply;
@@ -81,11 +81,14 @@ impl Executor {
             worker.end();
             return Some(job);
         }
-        self.request.shown = job.shown;
         self.request.accesses_noted = job.noted;
-        self.begin_request(job.lent, 0);
+        let retry = Retry {
+            shown: job.shown,
+            ..Retry::default()
+        };
+        self.begin_request(job.lent, retry);
         let outcome = self.run(&mut job.session, &job.request.args(), &mut reply);
-        job.shown = self.request.shown;
+        job.shown = self.request.retry.shown;
         job.noted = self.request.accesses_noted;
         debug_assert_ne!(outcome, Outcome::Slow, "a worker has no read budget");
         let wanted = match reply.overflowed && (job.wanted == 0 || waits) {

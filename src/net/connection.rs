@@ -6,7 +6,7 @@ mod room;
 use super::backlog::Backlog;
 use super::look_ahead::{LookAhead, next_key};
 use crate::base::time::UnixMs;
-use crate::exec::{Executor, Outcome};
+use crate::exec::{Executor, Outcome, Retry};
 use crate::resp::{FREE_BYTES, Limits, Parser, Progress, ProtocolError, Reply};
 use crate::state::clients::ClientFlags;
 use crate::state::eviction::{Loan, Refusal};
@@ -83,9 +83,9 @@ pub struct Connection {
     changes_session: bool,
     /// Whether they wait for the disk. No request runs until then.
     parked: bool,
-    /// Whether the next request waits for reads of the disk, and how often it has done so.
+    /// Whether the next request waits for reads of the disk, and what its attempts have left.
     reading: bool,
-    rounds: u8,
+    retry: Retry,
     /// Whether its last request has waited for reads of the disk.
     cold: bool,
     /// Since when the unsent bytes exceed the soft limit, Unix ms.
@@ -154,7 +154,7 @@ impl Connection {
             changes_session: false,
             parked: false,
             reading: false,
-            rounds: 0,
+            retry: Retry::default(),
             cold: false,
             in_cold: false,
             long_since_ms: None,
@@ -626,13 +626,12 @@ impl Connection {
         match outcome {
             Outcome::Paused => Some(Turn::Paused),
             Outcome::Cold => {
-                self.rounds = self.rounds.saturating_add(1);
                 self.cold = true;
                 Some(Turn::Cold)
             }
             Outcome::Done | Outcome::Blocked | Outcome::Slow => {
-                self.cold = self.rounds > 0;
-                self.rounds = 0;
+                self.cold = self.retry.rounds > 0;
+                self.retry = Retry::default();
                 None
             }
         }
@@ -702,10 +701,11 @@ impl Connection {
             .store(argv_bytes + places, Ordering::Relaxed);
         info.query_bytes.store(input.len(), Ordering::Relaxed);
         let before = self.reply.len();
-        executor.begin_request(self.writes_bytes, self.rounds);
+        executor.begin_request(self.writes_bytes, self.retry);
         let outcome = executor.run(&mut self.session, &args, &mut self.reply);
         self.must_wait |= executor.must_wait();
-        self.changes_session |= !executor.was_plain();
+        self.changes_session |= outcome != Outcome::Cold && !executor.was_plain();
+        self.retry = executor.retry();
         if outcome == Outcome::Slow {
             let request = Request::new(&args);
             drop(args);
@@ -734,6 +734,7 @@ impl Connection {
         self.reply.give_back();
         let mut job = Job::new(self.session.detach(), request, executor.accesses_noted());
         job.lent = self.writes_bytes;
+        job.shown = executor.retry().shown;
         match executor.server().workers.submit(job) {
             Ok(()) => {
                 let info = &self.session.info;

@@ -7,7 +7,7 @@ use super::gather::{self, TickGathering};
 use super::owed_sync::OwedSync;
 use crate::base::time::UnixMs;
 use crate::commands::Error;
-use crate::exec::{Ended, Executor, Parked};
+use crate::exec::{ColdKey, Ended, Executor, Parked};
 use crate::state::delivery::Deliveries;
 use crate::state::eviction::Loan;
 use crate::state::mailbox::{FinishedReads, Socket};
@@ -63,6 +63,9 @@ pub struct IoThread {
     mailbox: Receiver<Message>,
     deliveries: Arc<Deliveries>,
     finished_reads: Arc<FinishedReads>,
+    /// Keys whose waiting clients are served when reads are done, by number.
+    cold_keys: FxHashMap<u64, ColdKey>,
+    next_cold_key: u64,
     connections: FxHashMap<Token, Connection>,
     by_client: FxHashMap<ClientId, Token>,
     next_token: usize,
@@ -126,6 +129,8 @@ impl IoThread {
             finished_reads: own
                 .map(|own| own.finished_reads.clone())
                 .unwrap_or_default(),
+            cold_keys: FxHashMap::default(),
+            next_cold_key: 0,
             connections: FxHashMap::default(),
             by_client: FxHashMap::default(),
             next_token: 0,
@@ -223,6 +228,7 @@ impl IoThread {
             self.turns();
             self.cold_turns(served_any.then_some(began_us));
             self.finish_tick();
+            self.read_for_waiters();
             self.time_out();
             self.end_waits();
             if self.last_cron.elapsed() >= CRON {

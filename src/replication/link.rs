@@ -565,6 +565,7 @@ impl<'s> Follower<'s> {
         mut inbound: Inbound,
     ) -> Result<std::convert::Infallible, End> {
         let mut acked = Instant::now();
+        self.ahead = Ahead::default();
         self.acknowledge(peer, &mut inbound)?;
         // Bytes may have arrived with the answer to PSYNC.
         let mut has_input = true;
@@ -646,6 +647,7 @@ impl<'s> Follower<'s> {
                         break Ok(());
                     }
                     used += consumed;
+                    self.ahead.passed(consumed);
                     if let Err(end) = applied {
                         break Err(end);
                     }
@@ -686,7 +688,6 @@ impl<'s> Follower<'s> {
         match (received, incoming.as_mut()) {
             (FromMaster::Row { position, value }, None) => {
                 let (session, ahead) = (&mut self.session, &mut self.ahead);
-                ahead.passed();
                 let ask = |executor: &Executor| ahead.rows(executor, next);
                 let at_ms = self.executor.apply(session, position, value, ask)?;
                 link.applied_ms.store(at_ms, Ordering::Relaxed);

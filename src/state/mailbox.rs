@@ -19,13 +19,22 @@ pub enum Socket {
     Unix(mio::net::UnixStream),
 }
 
-/// Clients of a thread whose reads of the disk are done; at most one entry for each client.
+/// What the reads of the disk that are done were for.
+#[derive(Debug)]
+pub enum FinishedRead {
+    /// The request of a client; there is at most one for each.
+    Client(ClientId),
+    /// The clients that wait for a key; the number is the thread's own.
+    Key(u64),
+}
+
+/// Reads of the disk for a thread that are done.
 #[derive(Debug, Default)]
-pub struct FinishedReads(Mutex<Vec<ClientId>>);
+pub struct FinishedReads(Mutex<Vec<FinishedRead>>);
 
 impl FinishedReads {
-    /// Takes the clients.
-    pub fn take(&self) -> Vec<ClientId> {
+    /// Takes them.
+    pub fn take(&self) -> Vec<FinishedRead> {
         std::mem::take(&mut *self.0.lock())
     }
 }
@@ -51,7 +60,7 @@ pub struct Mailbox {
     sender: Sender<Message>,
     /// Messages to the thread's clients.
     pub deliveries: Arc<Deliveries>,
-    /// Clients of the thread whose requests have what they lacked in memory.
+    /// Reads of the disk for the thread that are done.
     pub finished_reads: Arc<FinishedReads>,
     waker: Arc<mio::Waker>,
 }
@@ -98,12 +107,12 @@ impl Mailbox {
         pushed.too_slow
     }
 
-    /// Reports that the reads which a client's request waits for are done.
-    pub fn reads_are_done(&self, client: ClientId) {
-        let mut clients = self.finished_reads.0.lock();
-        clients.push(client);
-        let is_first = clients.len() == 1;
-        drop(clients);
+    /// Reports that reads of the disk are done.
+    pub fn reads_are_done(&self, read: FinishedRead) {
+        let mut finished = self.finished_reads.0.lock();
+        finished.push(read);
+        let is_first = finished.len() == 1;
+        drop(finished);
         if is_first {
             self.wake();
         }

@@ -13,6 +13,7 @@ use crate::encoding::{CollectionId, ValueType, keys, tag};
 use crate::storage::Direction;
 use crate::storage::engine::Keyspace;
 use crate::storage::engine::low_mark::LowMarkSeen;
+use crate::storage::engine::waiting::{or_not_in_memory, without_waiting};
 use crate::storage::txn::Txn;
 use crate::storage::txn::keyspace::{KeyMeta, Value};
 use crate::storage::{DbIndex, Engine, Result, StorageError};
@@ -68,9 +69,20 @@ impl Engine {
                 count += 1;
                 rows.next();
             }
-            rows.status()?;
+            or_not_in_memory(rows.status())?;
         }
         Ok(count)
+    }
+}
+
+impl Engine {
+    /// [`Engine::reclaim_backlog`] for a thread that does not wait for the disk; `None` if that is
+    /// not known in memory.
+    pub fn reclaim_backlog_in_memory(&self, limit: usize) -> Result<Option<usize>> {
+        match without_waiting(|| self.reclaim_backlog(limit)) {
+            Err(StorageError::NotInMemory) => Ok(None),
+            counted => counted.map(Some),
+        }
     }
 }
 

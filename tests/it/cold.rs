@@ -92,6 +92,70 @@ fn a_client_that_waits_for_the_disk_holds_up_nobody() {
     assert_eq!(reads_of_io_threads(&mut hot), 0);
 }
 
+/// A client that waits for a key is served by the thread that writes it, which must not wait for
+/// the other keys of that client.
+#[test]
+fn served_clients_need_no_read_of_the_thread_that_serves_them() {
+    let server = chilled(COLD, |conn| {
+        fill(conn, 2000);
+        conn.must("RPUSH to a");
+        for n in 0..200 {
+            conn.must(&format!("RPUSH long {n} {}", "x".repeat(200)));
+            conn.must(&format!("HSET hash {n} {}", "x".repeat(200)));
+        }
+    });
+    let (mut conn, mut waiter) = (server.connect(), server.connect());
+    waiter.send(&args("BLMOVE from to LEFT RIGHT 0")).unwrap();
+    wait_for("a waiting client", || {
+        conn.info_number("clients", "blocked_clients") == 1
+    });
+    // What the wait itself has brought into memory leaves it.
+    for n in 0..2000 {
+        conn.must(&format!("GET key:{n}"));
+    }
+    assert_eq!(conn.must("RPUSH from b"), Value::Int(1));
+    assert_eq!(waiter.read().unwrap(), Value::bulk("b"));
+    assert_eq!(conn.must("LRANGE to 0 -1").items().len(), 2);
+    // The rows of the items are not known before the key has its new name.
+    let mut waiter = server.connect();
+    waiter.send(&args("BLPOP renamed 0")).unwrap();
+    wait_for("a waiting client", || {
+        conn.info_number("clients", "blocked_clients") == 1
+    });
+    assert_eq!(conn.must("RENAME long renamed"), Value::ok());
+    assert_eq!(waiter.read().unwrap().items()[1], Value::bulk("0"));
+    // Until its first command that stays, a transaction is taken back as any other.
+    for line in ["MULTI", "HGETALL hash", "CLIENT GETNAME"] {
+        conn.must(line);
+    }
+    assert_eq!(conn.must("EXEC").items()[0].items().len(), 400);
+    assert_eq!(reads_of_io_threads(&mut conn), 0);
+}
+
+/// Where draws and seeks go is read, not where a range begins; and each attempt draws the same.
+#[test]
+fn random_members_are_read_where_they_are() {
+    let server = chilled(COLD, |conn| {
+        for from in (0..20_000).step_by(100) {
+            let members: Vec<String> = (from..from + 100)
+                .map(|n| format!("{n}:{}", "m".repeat(200)))
+                .collect();
+            conn.must(&format!("SADD set {}", members.join(" ")));
+        }
+    });
+    let mut conn = server.connect();
+    let rounds = |conn: &mut Conn| conn.info_number("rocksdb", "total_parked_commands");
+    conn.must("SRANDMEMBER set");
+    let before = rounds(&mut conn);
+    for _ in 0..50 {
+        conn.must("SRANDMEMBER set");
+    }
+    let each = (rounds(&mut conn) - before) as f64 / 50.0;
+    assert!(each <= 2.0, "{each} rounds for each draw");
+    assert_eq!(conn.must("SRANDMEMBER set 20").items().len(), 20);
+    assert_eq!(reads_of_io_threads(&mut conn), 0);
+}
+
 #[test]
 fn replies_come_in_the_order_of_the_requests() {
     let server = chilled(COLD, |conn| fill(conn, 4000));

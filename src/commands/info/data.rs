@@ -133,9 +133,9 @@ pub(super) fn storage(text: &mut Text, server: &Server) {
     let tables = engine.property_sum("rocksdb.total-sst-files-size");
     let blobs = engine.property_sum("rocksdb.total-blob-file-size");
     text.bytes("storage_bytes", tables + blobs + engine.disk.figures().log);
-    // −1: the rows could not be read.
-    let backlog = engine.reclaim_backlog(BACKLOG_COUNTED);
-    let backlog = backlog.map_or(-1, |count| count as i64);
+    // −1: the rows could not be read, or are not in memory now.
+    let backlog = engine.reclaim_backlog_in_memory(BACKLOG_COUNTED);
+    let backlog = backlog.ok().flatten().map_or(-1, |count| count as i64);
     text.field("reclaim_backlog", backlog);
     text.field("reclaimed_rows", server.stats.reclaimed_rows.get());
     text.field(

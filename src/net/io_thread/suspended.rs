@@ -2,6 +2,7 @@
 //! disk, for memory.
 
 use super::{IoThread, PAUSE_CHECK, ROOM_CHECK};
+use crate::state::mailbox::FinishedRead;
 use crate::sys::clock;
 use mio::Token;
 use std::time::Instant;
@@ -45,21 +46,50 @@ impl IoThread {
         let client = connection.session.info.id;
         let server = self.executor.server();
         match server.mailboxes().get(self.number).cloned() {
-            Some(own) => server
-                .engine
-                .read_cold(reads, move || own.reads_are_done(client)),
-            None => connection.set_reading(false),
+            Some(own) => server.engine.read_cold(reads, move || {
+                own.reads_are_done(FinishedRead::Client(client))
+            }),
+            None => {
+                connection.set_reading(false);
+                self.schedule(token);
+            }
         }
     }
 
-    /// Resumes the connections whose reads are done.
+    /// Has the rows read that serving waiting clients needs.
+    pub(super) fn read_for_waiters(&mut self) {
+        for mut cold in self.executor.take_cold_keys() {
+            let server = self.executor.server();
+            let Some(own) = server.mailboxes().get(self.number).cloned() else {
+                continue;
+            };
+            let number = self.next_cold_key;
+            self.next_cold_key += 1;
+            let done = move || own.reads_are_done(FinishedRead::Key(number));
+            let reads = std::mem::take(&mut cold.reads);
+            self.cold_keys.insert(number, cold);
+            server.engine.read_cold(reads, done);
+        }
+    }
+
+    /// Resumes the connections whose reads are done, and serves the clients of keys for which
+    /// reads are done.
     pub(super) fn end_reads(&mut self) {
-        for client in self.finished_reads.take() {
-            if let Some(&token) = self.by_client.get(&client)
-                && let Some(connection) = self.connections.get_mut(&token)
-            {
-                connection.set_reading(false);
-                self.schedule(token);
+        for finished in self.finished_reads.take() {
+            match finished {
+                FinishedRead::Client(client) => {
+                    if let Some(&token) = self.by_client.get(&client)
+                        && let Some(connection) = self.connections.get_mut(&token)
+                    {
+                        connection.set_reading(false);
+                        self.schedule(token);
+                    }
+                }
+                FinishedRead::Key(number) => {
+                    if let Some(key) = self.cold_keys.remove(&number) {
+                        self.executor.serve_cold_key(&key);
+                    }
+                }
             }
         }
     }

@@ -14,14 +14,14 @@ const ROWS: usize = 256;
 /// How much of what follows was asked for already.
 #[derive(Default)]
 pub(super) struct Ahead {
-    /// Rows or commands.
+    /// Bytes of input.
     left: usize,
 }
 
 impl Ahead {
-    /// Notes that a row or a command is next.
-    pub(super) fn passed(&mut self) {
-        self.left = self.left.saturating_sub(1);
+    /// Notes that so many bytes of input are processed.
+    pub(super) fn passed(&mut self, bytes: usize) {
+        self.left = self.left.saturating_sub(bytes);
     }
 
     /// Asks for what the rows in `input` need.
@@ -34,9 +34,10 @@ impl Ahead {
             authenticated: true,
         };
         let mut parser = Parser::new();
-        while self.left < ROWS
-            && let Ok(Progress::Complete { consumed }) = parser.advance(input, &limits)
-        {
+        for _ in 0..ROWS {
+            let Ok(Progress::Complete { consumed }) = parser.advance(input, &limits) else {
+                return;
+            };
             let args: smallvec::SmallVec<[&[u8]; 8]> = parser.args_of(input).collect();
             parser.reset();
             input = input.get(consumed..).unwrap_or_default();
@@ -47,7 +48,7 @@ impl Ahead {
                 // Each row begins with its DB.
                 executor.look_ahead_in(DbIndex(0), row.bytes);
             }
-            self.left += 1;
+            self.left += consumed;
         }
     }
 

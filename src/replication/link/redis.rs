@@ -359,9 +359,9 @@ impl Follower<'_> {
                 && let Some(args) = self.strip_field_times(args, &mut stream.lost_times)
             {
                 let input = input.get(*used + stream.begun..).unwrap_or_default();
-                self.ahead.passed();
                 self.apply_ahead_of(input, &[&args], next)?;
             }
+            self.ahead.passed(stream.begun);
             *used += std::mem::take(&mut stream.begun);
             stream.next = next;
             if self.executor.is_full() {

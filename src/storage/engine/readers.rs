@@ -11,12 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// So many readers are at work that they finish one read in this time together, in microseconds;
-/// more where reads pile up. Each further one costs changes of threads.
+/// Readers are woken until together they finish one read in so many microseconds: their number is the
+/// usual time of a read divided by this. If reads pile up, more are woken. Each reader at work costs
+/// context switches.
 const READ_EVERY_US: u64 = 25;
-/// At least so many.
+/// The number of readers that are woken however short reads are.
 const LEAST_AT_WORK: usize = 4;
-/// A read's share in the average time of reads.
+/// The usual time of a read is an exponential moving average: the last read counts one part in so
+/// many.
 const WEIGHT: u64 = 16;
 /// While so many reads wait for a reader, commands ask only for what they need first.
 const QUEUE_FULL: usize = 16 * 1024;
@@ -34,6 +36,9 @@ fn perform(read: &ColdRead, engine: &Engine) {
         What::Row(key, cache_hash) => {
             let rows = &engine.memory.rows;
             let seen = cache_hash.map(|hash| (hash, rows.read(hash, key, |_| ())));
+            if let Some((_, Ok(()))) = seen {
+                return;
+            }
             match (engine.db.get_pinned_cf(&read.keyspace.cf, key), seen) {
                 (Ok(Some(value)), Some((hash, Err(seen)))) => {
                     rows.offer(hash, key, &value, seen);

@@ -3,7 +3,7 @@
 use super::cold_reads::{ColdRead, Span};
 use super::waiting::{or_not_in_memory, pretends_cold, without_waiting};
 use super::{Db, Engine, Keyspace, ReadSnapshot};
-use crate::encoding::keys::is_one_map;
+use crate::encoding::keys::{RowKey, is_one_map};
 use crate::storage::{Direction, Result, StorageError};
 use rocksdb::{DBRawIteratorWithThreadMode, ReadOptions};
 use std::cell::RefCell;
@@ -84,14 +84,19 @@ impl<'a> Rows<'a> {
         if let Some(bound) = how.bound {
             read.set_max_skippable_internal_keys(bound);
         }
+        // Opening one may read indexes.
+        let open = || engine.db.raw_iterator_cf_opt(&keyspace.cf, read);
         let mut rows = Rows {
-            rows: engine.db.raw_iterator_cf_opt(&keyspace.cf, read),
+            rows: match how.cold {
+                None => open(),
+                Some(_) => without_waiting(open),
+            },
             cold: how.cold.map(|cold| (cold, span.clone())),
             passed: 0,
             pretends: false,
         };
         match span.direction {
-            Direction::Forward => rows.seek(&span.from),
+            Direction::Forward => rows.moves(|rows| rows.seek(span.from.as_slice())),
             Direction::Backward => rows.moves(|rows| rows.seek_for_prev(span.to.as_slice())),
         }
         rows
@@ -110,6 +115,11 @@ impl<'a> Rows<'a> {
 
     /// Moves to the first row at or after `from`.
     pub(in crate::storage) fn seek(&mut self, from: &[u8]) {
+        if let Some((_, span)) = &mut self.cold {
+            // What may be missing begins there.
+            span.from = RowKey::from_slice(from);
+            self.passed = 0;
+        }
         self.moves(|rows| rows.seek(from));
     }
 

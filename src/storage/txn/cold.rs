@@ -6,6 +6,7 @@ use crate::storage::engine::Keyspace;
 use crate::storage::engine::cold_reads::{ColdRead, MAX_ROUNDS, ROUND_READS};
 use crate::storage::engine::rows::ColdList;
 use crate::storage::{DbIndex, Result, StorageError, Txn, View};
+use rustc_hash::FxHashSet;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
@@ -73,6 +74,15 @@ impl View {
     /// command that needs more asks again.
     pub fn take_cold_reads(&self) -> Vec<ColdRead> {
         let mut wanted = std::mem::take(&mut *self.cold.wanted.borrow_mut());
+        if wanted.len() > 1 {
+            let mut rows = FxHashSet::default();
+            wanted.retain(|read| {
+                let row = read.as_row();
+                row.is_none_or(|(keyspace, key)| {
+                    rows.insert((keyspace.id, RowKey::from_slice(key)))
+                })
+            });
+        }
         wanted.truncate(ROUND_READS);
         wanted
     }
@@ -109,7 +119,8 @@ impl View {
         let Some(db) = db.and_then(|db| u16::try_from(db).ok()) else {
             return;
         };
-        for member in members.iter().filter(|member| member.len() <= MEMBER_MAX) {
+        let members = members.iter().filter(|member| member.len() <= MEMBER_MAX);
+        for member in members.take(ROUND_READS) {
             let mut key = prefix.clone();
             key.extend_from_slice(&self.engine.hash.hash(member).to_be_bytes());
             key.extend_from_slice(member);
