@@ -44,12 +44,19 @@ impl Executor {
     pub fn run(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
         self.request.must_wait = true;
         self.request.plain = true;
-        let seed = self.request.retry.seed;
-        match seed {
-            Some(seed) => fastrand::seed(seed),
-            None => self.request.retry.seed = Some(fastrand::get_seed()),
+        let before = fastrand::get_seed();
+        let first = self.request.retry.seed.take();
+        if let Some(first) = first {
+            fastrand::seed(first);
         }
         let outcome = self.dispatch(session, args, reply);
+        if first.is_some() {
+            // Later requests draw what nothing has drawn before.
+            fastrand::seed(before);
+        }
+        if outcome == Outcome::Cold {
+            self.request.retry.seed = first.or(Some(before));
+        }
         // There is no reply yet.
         self.request.must_wait &= outcome != Outcome::Cold;
         self.tick.free += u32::from(!self.request.must_wait);

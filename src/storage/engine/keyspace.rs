@@ -39,7 +39,7 @@ impl Keyspace {
 
     /// Invalidates its cached rows. The caller keeps all other threads away from its keys.
     pub(in crate::storage) fn forget_cached_rows(&self) {
-        self.cache_seed.store(fastrand::u64(..), Ordering::Relaxed);
+        self.cache_seed.store(new_cache_seed(), Ordering::Relaxed);
     }
 
     /// Publishes what a commit made of the counts. The caller holds the commit lock.
@@ -62,7 +62,7 @@ impl Keyspace {
         Keyspace {
             id,
             cf,
-            cache_seed: AtomicU64::new(fastrand::u64(..)),
+            cache_seed: AtomicU64::new(new_cache_seed()),
             keys: AtomicU64::new(0),
             expires: AtomicU64::new(0),
             ttl_low_ms: LowMark::default(),
@@ -70,4 +70,15 @@ impl Keyspace {
             deleted_keys: DeletedKeys::default(),
         }
     }
+}
+
+/// A number that no keyspace of this process has had: with an earlier one, rows that were cleared
+/// would be found again. SplitMix64 (Steele, Lea and Flood, 2014), which repeats none of its outputs.
+fn new_cache_seed() -> u64 {
+    static STATE: AtomicU64 = AtomicU64::new(0);
+    const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut seed = STATE.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+    seed = (seed ^ (seed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    seed = (seed ^ (seed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    seed ^ (seed >> 31)
 }
