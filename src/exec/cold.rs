@@ -12,6 +12,10 @@ use crate::storage::engine::cold_reads::{ColdRead, MAX_ROUNDS};
 use crate::storage::txn::ReadLimits;
 use crate::storage::{DbIndex, StorageError};
 
+/// So many clients that wait for what a command may write, and for what these may write, have their keys
+/// looked for.
+const CHAIN: usize = 64;
+
 impl Executor {
     /// What the last request needs after [`super::Outcome::Cold`].
     pub fn take_cold_reads(&self) -> Vec<ColdRead> {
@@ -70,21 +74,32 @@ impl Executor {
         if !self.thread.slices || self.in_unit() || waiters.is_empty() || !self.waits_for_reads() {
             return false;
         }
-        command.for_each_written_key(args, |key| {
-            let hash = self.txn.key_hash(db, key);
+        let mut written: Vec<(DbIndex, Vec<u8>)> = Vec::new();
+        command.for_each_written_key(args, |key| written.push((db, key.to_vec())));
+        // What these clients write may be what others wait for.
+        let (mut at, mut left) = (0, CHAIN);
+        while at < written.len().min(CHAIN) {
+            let (db, key) = written[at].clone();
+            at += 1;
+            let hash = self.txn.key_hash(db, &key);
             let mut ticket = None;
-            while let Some(waiter) = waiters.next(hash, (db, key), ticket, |_| true)
-                && !self.txn.has_cold_reads()
+            while let Some(waiter) = waiters.next(hash, (db, &key), ticket, |_| true)
+                && left > 0
             {
+                left -= 1;
                 ticket = Some(waiter.ticket());
                 let words = waiter.request.args();
-                if let Ok(found) = self.resolve(&words) {
-                    let mut scope = Scope::default();
-                    scope.command(waiter.db, found.command, &words);
-                    self.txn.look_for(scope.keys());
-                }
+                let Ok(found) = self.resolve(&words) else {
+                    continue;
+                };
+                let mut scope = Scope::default();
+                scope.command(waiter.db, found.command, &words);
+                self.txn.look_for(scope.keys());
+                found.command.for_each_written_key(&words, |key| {
+                    written.push((waiter.db, key.to_vec()));
+                });
             }
-        });
+        }
         self.txn.has_cold_reads()
     }
 
