@@ -39,6 +39,11 @@ use std::sync::atomic::Ordering;
 const AHEAD: usize = 256;
 /// Longest argument in a row.
 const MAX_ARG_LEN: usize = u32::MAX as usize;
+/// How the commands of a master are parsed.
+const LIMITS: Limits = Limits {
+    max_bulk_len: MAX_ARG_LEN,
+    authenticated: true,
+};
 
 /// Why a row cannot be applied.
 #[derive(Debug, thiserror::Error)]
@@ -137,13 +142,13 @@ impl Executor {
         debug_assert!(self.txn.is_received());
         let row = Row::decode(value)?;
         let commands = self.parse_row(session, row.bytes)?;
-        let keys = keys_of(&commands);
+        let scope = scope_of(&commands);
         self.with_reads_before(
             |executor| {
-                executor.txn.look_for(keys.iter().copied());
+                executor.txn.look_for(scope.keys());
                 ahead(executor);
             },
-            |executor| executor.apply_row(session, (position, value), &row, &commands, &keys),
+            |executor| executor.apply_row(session, (position, value), &row, &commands, &scope),
             |error| matches!(error, ApplyError::Storage(StorageError::NotInMemory)),
         )?;
         // Clients of a replica may wait for keys that they only read (XREAD).
@@ -158,7 +163,7 @@ impl Executor {
         (position, value): (Position, &[u8]),
         row: &Row<'_>,
         commands: &[Parsed<'_>],
-        keys: &[(DbIndex, &[u8])],
+        scope: &Scope<'_>,
     ) -> Result<(), ApplyError> {
         self.tick.last_us = crate::sys::clock::mono_us();
         let parsed = || commands.iter().map(|c| c.command.command);
@@ -169,7 +174,7 @@ impl Executor {
             self.txn.begin_exclusive(row.unix_ms)?;
         } else {
             self.txn.begin(row.unix_ms)?;
-            self.lock_row(keys)?;
+            self.lock_row(scope)?;
         }
         let savepoint = self.txn.savepoint();
         let mut reply = Reply::new(false);
@@ -240,10 +245,7 @@ impl Executor {
             session.select(before);
             return Err(error);
         }
-        let mut scope = Scope::default();
-        for command in &parsed {
-            scope.command(command.db, command.command.command, &command.args);
-        }
+        let mut scope = scope_of(&parsed);
         let mut ahead = Some(ahead);
         loop {
             let applied = self.with_reads_before(
@@ -276,13 +278,9 @@ impl Executor {
     /// Asks for the keys of the commands in `bytes`, which will be applied soon: of those that are
     /// there as a whole, and of at most [`AHEAD`]. Returns their length in bytes.
     pub fn look_ahead_in(&self, mut db: DbIndex, bytes: &[u8]) -> usize {
-        let limits = Limits {
-            max_bulk_len: MAX_ARG_LEN,
-            authenticated: true,
-        };
         let (mut parser, mut rest) = (Parser::new(), bytes);
         for _ in 0..AHEAD {
-            let Ok(Progress::Complete { consumed }) = parser.advance(rest, &limits) else {
+            let Ok(Progress::Complete { consumed }) = parser.advance(rest, &LIMITS) else {
                 break;
             };
             let args: smallvec::SmallVec<[&[u8]; 6]> = parser.args_of(rest).collect();
@@ -294,8 +292,9 @@ impl Executor {
             {
                 db = self.selected(&args).unwrap_or(db);
             } else if let Some(command) = find(&args) {
-                let parsed = Parsed { db, command, args };
-                self.txn.look_for(keys_of(&[parsed]).into_iter());
+                let mut scope = Scope::default();
+                scope.command(db, command.command, &args);
+                self.txn.look_for(scope.keys());
             }
         }
         bytes.len() - rest.len()
@@ -394,16 +393,12 @@ impl Executor {
         bytes: &'a [u8],
     ) -> Result<Vec<Parsed<'a>>, ApplyError> {
         let malformed = |what: &str| ApplyError::Malformed(what.to_owned());
-        let limits = Limits {
-            max_bulk_len: MAX_ARG_LEN,
-            authenticated: true,
-        };
         let mut parser = Parser::new();
         let mut db = session.db();
         let mut parsed = Vec::new();
         let mut rest = bytes;
         while !rest.is_empty() {
-            let progress = parser.advance(rest, &limits);
+            let progress = parser.advance(rest, &LIMITS);
             let consumed = match progress.map_err(|e| malformed(&e.to_string()))? {
                 Progress::Complete { consumed } => consumed,
                 Progress::Incomplete => return Err(malformed("a command that is cut off")),
@@ -453,10 +448,10 @@ impl Executor {
         }
     }
 
-    fn lock_row(&mut self, keys: &[(DbIndex, &[u8])]) -> Result<(), StorageError> {
-        self.prefetch(keys.iter().copied());
-        let hash = |&(db, key): &(DbIndex, &[u8])| self.txn.key_hash(db, key);
-        let hashes: Vec<u64> = keys.iter().map(hash).collect();
+    fn lock_row(&mut self, scope: &Scope<'_>) -> Result<(), StorageError> {
+        self.prefetch(scope.keys());
+        let hash = |(db, key)| self.txn.key_hash(db, key);
+        let hashes: Vec<u64> = scope.keys().map(hash).collect();
         self.txn.lock(hashes.into_iter())?;
         Ok(())
     }
@@ -511,22 +506,13 @@ impl Executor {
     }
 }
 
-/// The keys of the commands of a row.
-fn keys_of<'a>(commands: &[Parsed<'a>]) -> Vec<(DbIndex, &'a [u8])> {
-    let mut keys = Vec::with_capacity(commands.len());
+/// The keys of these commands.
+fn scope_of<'a>(commands: &[Parsed<'a>]) -> Scope<'a> {
+    let mut scope = Scope::default();
     for parsed in commands {
-        let command = parsed.command.command;
-        let Some(indices) = command.key_indices(&parsed.args) else {
-            continue;
-        };
-        let other = command.other_db(&parsed.args);
-        for index in indices {
-            let key = parsed.args.get(index).copied().unwrap_or_default();
-            keys.push((parsed.db, key));
-            keys.extend(other.map(|db| (db, key)));
-        }
+        scope.command(parsed.db, parsed.command.command, &parsed.args);
     }
-    keys
+    scope
 }
 
 /// Whether Redis sends a command to its replicas.

@@ -12,7 +12,7 @@ use crate::storage::engine::cold_reads::{ColdRead, MAX_ROUNDS};
 use crate::storage::txn::ReadLimits;
 use crate::storage::{DbIndex, StorageError};
 
-/// So many clients that wait for what a command may write, and for what these may write, have their keys
+/// Clients that wait for what a command may write, or for what others of them may write, whose keys are
 /// looked for.
 const CHAIN: usize = 64;
 
@@ -22,14 +22,11 @@ impl Executor {
         self.txn.take_cold_reads()
     }
 
-    /// Asks for the row of a key that a later request will need. Returns whether there is room for
-    /// more.
-    pub fn look_ahead_for(&self, db: DbIndex, key: &[u8]) -> bool {
-        let may = !self.txn.has_many_cold_reads();
-        if may {
-            self.txn.look_for(std::iter::once((db, key)));
+    /// Asks for the rows of keys that later requests will need.
+    pub fn look_ahead_for<'k>(&self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) {
+        if !self.txn.has_many_cold_reads() {
+            self.txn.look_for(keys);
         }
-        may
     }
 
     /// Whether a request that was taken back waits for its reads. Otherwise it goes to a worker,
@@ -70,37 +67,35 @@ impl Executor {
     /// Whether the keys of clients that wait for what a command may write are not in memory; then
     /// they are asked for. These clients are served right after the command, under its locks.
     pub(super) fn waiters_lack_keys(&self, db: DbIndex, command: &Command, args: &[&[u8]]) -> bool {
-        let waiters = &self.server.waiters;
-        if !self.thread.slices || self.in_unit() || waiters.is_empty() || !self.waits_for_reads() {
+        let may = self.thread.slices && !self.in_unit() && self.waits_for_reads();
+        if !may || self.server.waiters.is_empty() {
             return false;
         }
-        let mut written: Vec<(DbIndex, Vec<u8>)> = Vec::new();
-        command.for_each_written_key(args, |key| written.push((db, key.to_vec())));
-        // What these clients write may be what others wait for.
-        let (mut at, mut left) = (0, CHAIN);
-        while at < written.len().min(CHAIN) {
-            let (db, key) = written[at].clone();
-            at += 1;
-            let hash = self.txn.key_hash(db, &key);
-            let mut ticket = None;
-            while let Some(waiter) = waiters.next(hash, (db, &key), ticket, |_| true)
-                && left > 0
-            {
-                left -= 1;
-                ticket = Some(waiter.ticket());
-                let words = waiter.request.args();
-                let Ok(found) = self.resolve(&words) else {
-                    continue;
-                };
+        let mut left = CHAIN;
+        command.for_each_written_key(args, |key| self.look_for_waiters(db, key, &mut left));
+        self.txn.has_cold_reads()
+    }
+
+    /// Asks for the keys of up to `left` clients that wait for this key, and of those that wait for
+    /// what these write.
+    fn look_for_waiters(&self, db: DbIndex, key: &[u8], left: &mut usize) {
+        let hash = self.txn.key_hash(db, key);
+        let mut ticket = None;
+        while *left > 0
+            && let Some(waiter) = self.server.waiters.next(hash, (db, key), ticket, |_| true)
+        {
+            *left -= 1;
+            ticket = Some(waiter.ticket());
+            let words = waiter.request.args();
+            if let Ok(found) = self.resolve(&words) {
                 let mut scope = Scope::default();
                 scope.command(waiter.db, found.command, &words);
                 self.txn.look_for(scope.keys());
                 found.command.for_each_written_key(&words, |key| {
-                    written.push((waiter.db, key.to_vec()));
+                    self.look_for_waiters(waiter.db, key, left);
                 });
             }
         }
-        self.txn.has_cold_reads()
     }
 
     /// How commands may read here.

@@ -641,15 +641,12 @@ impl Connection {
     /// its own.
     fn look_ahead(&self, executor: &Executor, mut input: &[u8]) {
         let db = self.session.db();
-        for _ in 0..COLD_AHEAD {
-            let Some((key, len)) = next_key(input) else {
-                return;
-            };
-            if !executor.look_ahead_for(db, key) {
-                return;
-            }
+        let keys = std::iter::from_fn(|| {
+            let (key, len) = next_key(input)?;
             input = &input[len..];
-        }
+            Some((db, key))
+        });
+        executor.look_ahead_for(keys.take(COLD_AHEAD));
     }
 
     /// Sends a protocol error and ends the connection.

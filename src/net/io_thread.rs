@@ -39,10 +39,6 @@ const EVENTS: usize = 1024;
 const SCRATCH: usize = 64 << 10;
 /// Connections that are read ahead of their turns, at most.
 const TURNS: usize = 16;
-/// Requests that need rows from the disk get the time of the others divided by this.
-const COLD_PART: i64 = 3;
-/// Microseconds that they get while there are no others.
-const COLD_ALONE_US: i64 = 500;
 /// How often idle connections and paused clients are checked.
 const CRON: Duration = Duration::from_secs(1);
 /// How often a thread with paused clients checks whether the pause is over.
@@ -346,35 +342,6 @@ impl IoThread {
             self.turn(token, received.map(|received| (received, buffer)));
         }
         self.ahead = ahead;
-    }
-
-    /// Serves connections whose requests need rows from the disk. Such a request costs several times
-    /// what one on rows in memory costs, so those of many clients would hold the others up: they get
-    /// a part of the time that the others have taken since `hot_since_us`; without others, as much as
-    /// may pass before the next poll.
-    fn cold_turns(&mut self, hot_since_us: Option<u64>) {
-        if self.cold.is_empty() {
-            return;
-        }
-        let mut last_us = clock::mono_us();
-        self.cold_credit_us = match hot_since_us {
-            Some(since_us) => {
-                let hot_us = last_us.saturating_sub(since_us) as i64;
-                (self.cold_credit_us + hot_us / COLD_PART).min(COLD_ALONE_US)
-            }
-            None => COLD_ALONE_US,
-        };
-        while self.cold_credit_us > 0
-            && let Some(token) = self.cold.pop_front()
-        {
-            if let Some(connection) = self.connections.get_mut(&token) {
-                connection.in_cold = false;
-                self.turn(token, None);
-            }
-            let now_us = clock::mono_us();
-            self.cold_credit_us -= now_us.saturating_sub(last_us) as i64;
-            last_us = now_us;
-        }
     }
 
     /// Serves one connection; `ahead`: what was read of it already.

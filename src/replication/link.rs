@@ -69,6 +69,11 @@ const ACK_EVERY: Duration = Duration::from_secs(1);
 const ACK_PROGRESS_EVERY: Duration = Duration::from_millis(100);
 /// Longest argument of a master's command; no row can be longer.
 pub(super) const MAX_ARG_LEN: usize = u32::MAX as usize;
+/// How what a master sends is parsed.
+const LIMITS: Limits = Limits {
+    max_bulk_len: MAX_ARG_LEN,
+    authenticated: true,
+};
 
 /// Follows the configured master, until the server stops.
 pub(super) fn run(server: &Arc<Server>) {
@@ -623,15 +628,11 @@ impl<'s> Follower<'s> {
         let mut asked = false;
         self.executor.start_tick();
         let mut input = std::mem::take(&mut peer.input);
-        let limits = Limits {
-            max_bulk_len: MAX_ARG_LEN,
-            authenticated: true,
-        };
         let mut used = 0;
         let mut no_room = false;
         let done = loop {
             let rest = input.waiting().get(used..).unwrap_or_default();
-            match peer.parser.advance(rest, &limits) {
+            match peer.parser.advance(rest, &LIMITS) {
                 Ok(Progress::Incomplete) => break Ok(()),
                 Ok(Progress::Complete { consumed }) => {
                     let args: smallvec::SmallVec<[&[u8]; 8]> = peer.parser.args_of(rest).collect();

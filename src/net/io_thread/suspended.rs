@@ -1,5 +1,5 @@
 //! Connections whose next request waits: for the end of a pause, for rows that are read from the
-//! disk, for memory.
+//! disk, for memory; and what of the thread's time those get that need the disk.
 
 use super::{IoThread, PAUSE_CHECK, ROOM_CHECK};
 use crate::state::mailbox::FinishedRead;
@@ -7,7 +7,41 @@ use crate::sys::clock;
 use mio::Token;
 use std::time::Instant;
 
+/// Requests that need rows from the disk get the time of the others divided by this.
+const COLD_PART: i64 = 3;
+/// Microseconds that they get while there are no others.
+const COLD_ALONE_US: i64 = 500;
+
 impl IoThread {
+    /// Serves connections whose requests need rows from the disk. Such a request costs several times
+    /// what one on rows in memory costs, so those of many clients would hold the others up: they get
+    /// a part of the time that the others have taken since `hot_since_us`; without others, as much as
+    /// may pass before the next poll.
+    pub(super) fn cold_turns(&mut self, hot_since_us: Option<u64>) {
+        if self.cold.is_empty() {
+            return;
+        }
+        let mut last_us = clock::mono_us();
+        self.cold_credit_us = match hot_since_us {
+            Some(since_us) => {
+                let hot_us = last_us.saturating_sub(since_us) as i64;
+                (self.cold_credit_us + hot_us / COLD_PART).min(COLD_ALONE_US)
+            }
+            None => COLD_ALONE_US,
+        };
+        while self.cold_credit_us > 0
+            && let Some(token) = self.cold.pop_front()
+        {
+            if let Some(connection) = self.connections.get_mut(&token) {
+                connection.in_cold = false;
+                self.turn(token, None);
+            }
+            let now_us = clock::mono_us();
+            self.cold_credit_us -= now_us.saturating_sub(last_us) as i64;
+            last_us = now_us;
+        }
+    }
+
     /// Suspends a connection until the pause is over. It is listed once, however often this is
     /// called.
     pub(super) fn wait_for_pause(&mut self, token: Token) {

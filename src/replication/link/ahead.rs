@@ -1,11 +1,11 @@
 //! What the master has sent and will be applied soon: when something needs rows that are not in
 //! memory, these are read together with what follows it.
 
-use super::MAX_ARG_LEN;
+use super::LIMITS;
 use crate::encoding::binlog::Row;
 use crate::exec::Executor;
 use crate::replication::wire::{self, FromMaster};
-use crate::resp::{Limits, Parser, Progress};
+use crate::resp::{Parser, Progress};
 use crate::storage::DbIndex;
 
 /// Rows of a Kedis that are read together.
@@ -29,13 +29,9 @@ impl Ahead {
         if self.left > 0 {
             return;
         }
-        let limits = Limits {
-            max_bulk_len: MAX_ARG_LEN,
-            authenticated: true,
-        };
         let mut parser = Parser::new();
         for _ in 0..ROWS {
-            let Ok(Progress::Complete { consumed }) = parser.advance(input, &limits) else {
+            let Ok(Progress::Complete { consumed }) = parser.advance(input, &LIMITS) else {
                 return;
             };
             let args: smallvec::SmallVec<[&[u8]; 8]> = parser.args_of(input).collect();

@@ -16,7 +16,7 @@
 //! error.
 
 use super::peer::{End, Part, Peer, longest_command};
-use super::{Follower, Inbound, MAX_ARG_LEN, not_stored};
+use super::{Follower, Inbound, LIMITS, not_stored};
 use crate::base::num;
 use crate::commands::add_library;
 use crate::commands::field_times::without_field_times;
@@ -24,7 +24,7 @@ use crate::encoding::binlog::{Offset, Position};
 use crate::encoding::system::Upstream;
 use crate::exec::{ApplyError, Executor};
 use crate::replication::wire;
-use crate::resp::{Limits, Parser, Progress};
+use crate::resp::{Parser, Progress};
 use crate::state::replication::LinkPhase;
 use crate::state::scripts::Libraries;
 use crate::state::{ClientInfo, Server};
@@ -453,12 +453,6 @@ impl Follower<'_> {
         Ok(peer.socket.write_all(&out)?)
     }
 }
-
-/// Limits for the commands of a stream.
-const LIMITS: Limits = Limits {
-    max_bulk_len: MAX_ARG_LEN,
-    authenticated: true,
-};
 
 /// The error for a refusal, with the master's text.
 pub(super) fn refused(what: &'static str, answer: &str) -> End {

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 /// How many bytes an iterator that may wait for the disk reads at a time.
-pub(in crate::storage) const READAHEAD: usize = 256 << 10;
+const READAHEAD: usize = 256 << 10;
 
 /// What reads must know that do not wait for the disk.
 #[derive(Clone, Copy)]
