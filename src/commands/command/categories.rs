@@ -35,6 +35,7 @@ fn of_group(group: Group) -> Option<&'static str> {
         Group::String => "string",
         Group::Bitmap => "bitmap",
         Group::HyperLogLog => "hyperloglog",
+        Group::Geo => "geo",
         Group::Hash => "hash",
         Group::List => "list",
         Group::Set => "set",

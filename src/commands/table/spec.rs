@@ -5,7 +5,7 @@
 //! ([`Command::read`], [`Command::write`] and so on), and from methods for what is not as
 //! it usually is.
 
-use super::keys::{KeyFlags, KeySpec, MoreKeys};
+use super::keys::{Begin, KeyFlags, KeySpec, MoreKeys};
 use super::migrated::{Migrated, Part};
 use super::secrets::Secret;
 use super::tips::Tip;
@@ -229,6 +229,8 @@ pub enum Group {
     Bitmap,
     /// HyperLogLogs.
     HyperLogLog,
+    /// Sorted sets of positions.
+    Geo,
     /// Hashes.
     Hash,
     /// Lists.
@@ -261,6 +263,7 @@ impl Group {
             Group::String => "string",
             Group::Bitmap => "bitmap",
             Group::HyperLogLog => "hyperloglog",
+            Group::Geo => "geo",
             Group::Hash => "hash",
             Group::List => "list",
             Group::Set => "set",
@@ -615,8 +618,8 @@ impl Command {
         let mut indices = SmallVec::new();
         for spec in self.keys {
             let found = spec.for_each(args, |i| indices.push(i));
-            // The word of an incomplete spec may be missing.
-            if found.is_none() && !spec.flags.contains(KeyFlags::INCOMPLETE) {
+            // The word that introduces keys may be missing.
+            if found.is_none() && !matches!(spec.begin, Begin::Keyword(..)) {
                 return None;
             }
         }
