@@ -10,6 +10,7 @@
 //! | [`decode`] | a value of any type and encoding, element by element |
 //! | [`encode`] | a value element by element, in the encodings of Redis 7.0 |
 //! | [`stream`] | streams, in both directions |
+//! | [`module`] | values of modules, in both directions |
 //! | [`file`] | RDB files, in both directions |
 //! | [`append_only`] | the files of an append-only log |
 //! | [`payload`] | version and checksum around a value: DUMP and RESTORE |
@@ -20,8 +21,8 @@
 //! compared with its content. Repeated elements are not detected here; the receiver of
 //! the elements does that.
 //!
-//! To write a value: [`encode::Encoder`]. To read one: [`decode::kind_of`] its
-//! type, then [`decode::read_value`].
+//! To write a value: [`encode::Encoder`]. To read one: the type of a [`payload::Payload`] or
+//! [`file::Head`], then [`decode::read_value`].
 #![deny(clippy::indexing_slicing)]
 
 pub mod append_only;
@@ -31,6 +32,7 @@ pub mod file;
 pub mod input;
 pub mod intset;
 pub mod listpack;
+pub mod module;
 pub mod payload;
 pub mod reader;
 pub mod stream;
@@ -39,6 +41,7 @@ pub mod zipmap;
 
 use crate::base::time::UnixMs;
 use crate::encoding::stream::StreamId;
+use module::ModulePart;
 
 #[cfg(test)]
 mod tests;
@@ -140,6 +143,8 @@ pub enum Element<'a> {
     },
     /// A part of a stream.
     Stream(StreamPart<'a>),
+    /// A part of a value of a type that Redis has as a module.
+    Module(ModulePart<'a>),
 }
 
 /// A part of a stream. The parts come in the order of the variants; those of a group are
@@ -224,6 +229,7 @@ impl Element<'_> {
                 }
                 _ => 32,
             },
+            Element::Module(part) => part.bytes(),
         }
     }
 }

@@ -239,7 +239,7 @@ impl<R: BufRead> Copy<'_, R> {
         let (Some(db), Some(name)) = (self.db, name) else {
             let passed = self
                 .file
-                .value(head.kind, |_: Element<'_>| Ok::<(), rdb::Error>(()));
+                .value(head, |_: Element<'_>| Ok::<(), rdb::Error>(()));
             let figure = match is_there {
                 true => &self.stats.keys,
                 false => &self.stats.left_out,
@@ -264,7 +264,7 @@ impl<R: BufRead> Copy<'_, R> {
         };
         lane.select(db)?;
         lane.maker.begin(&name, expire_ms, writing.replace, rule);
-        let read = file.value(head.kind, |element: Element<'_>| {
+        let read = file.value(head, |element: Element<'_>| {
             lane.maker.add(element);
             if lane.maker.lost_times() > 0 && !writing.route.keep_going {
                 return Err(Broken::Other(field_times_refused(&source_key)));

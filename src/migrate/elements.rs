@@ -4,7 +4,9 @@ mod streams;
 
 use crate::base::num;
 use crate::base::time::UnixMs;
-use crate::rdb::{Element, StreamPart};
+use crate::rdb::encode::Encoder;
+use crate::rdb::module::ModulePart;
+use crate::rdb::{Element, StreamPart, payload};
 use crate::resp::encode::{argument, command, command_head};
 use streams::StreamMaker;
 
@@ -53,6 +55,9 @@ pub struct Maker {
     rule: FieldRule,
     is_set: bool,
     stream: StreamMaker,
+    /// The payload of a module's value, as far as it was added.
+    module: Vec<u8>,
+    encoder: Encoder,
 }
 
 impl Maker {
@@ -77,6 +82,8 @@ impl Maker {
             rule: FieldRule::default(),
             is_set: false,
             stream: StreamMaker::default(),
+            module: Vec::new(),
+            encoder: Encoder::new(true),
         }
     }
 
@@ -102,6 +109,7 @@ impl Maker {
         self.expire_ms = expire_ms;
         self.is_set = false;
         self.args.clear();
+        self.module.clear();
         self.elements = 0;
         if replace {
             self.command(&[b"DEL", key]);
@@ -148,6 +156,7 @@ impl Maker {
             Element::Scored(score, _) => (b"ZADD", Some(score)),
             Element::Field { .. } => (b"HSET", None),
             Element::Stream(part) => return self.stream_part(part),
+            Element::Module(part) => return self.module_part(part),
         };
         self.name = name;
         if let Some(score) = score {
@@ -163,7 +172,7 @@ impl Maker {
                 argument(&mut self.args, field);
                 argument(&mut self.args, value);
             }
-            Element::String(_) | Element::Stream(_) => {}
+            Element::String(_) | Element::Stream(_) | Element::Module(_) => {}
         }
         self.elements += 1;
         if self.elements >= MAX_ELEMENTS || self.args.len() >= MAX_BYTES {
@@ -177,6 +186,26 @@ impl Maker {
         stream.part(self, &key, part);
         self.stream = stream;
         self.key = key;
+    }
+
+    fn module_part(&mut self, part: ModulePart<'_>) {
+        self.encoder.module_part(part, None, &mut self.module);
+    }
+
+    /// Values of modules become a payload: no command makes one in pieces.
+    fn end_module(&mut self) {
+        if self.module.is_empty() {
+            return;
+        }
+        let mut module = std::mem::take(&mut self.module);
+        self.encoder.end_module(&mut module);
+        payload::seal(&mut module);
+        let key = std::mem::take(&mut self.key);
+        let mut digits = itoa::Buffer::new();
+        let at_ms = digits.format(self.expire_ms.0).as_bytes();
+        self.command(&[b"RESTORE", &key, at_ms, &module, b"ABSTTL"]);
+        self.key = key;
+        self.is_set = true;
     }
 
     fn string(&mut self, value: &[u8]) {
@@ -220,6 +249,7 @@ impl Maker {
     /// Ends the key.
     pub fn end(&mut self) {
         self.flush();
+        self.end_module();
         let key = std::mem::take(&mut self.key);
         let mut stream = std::mem::take(&mut self.stream);
         stream.end(self, &key);

@@ -15,7 +15,7 @@ use crate::base::time::UnixMs;
 use crate::commands::field_times::{Timeless, without_field_times};
 use crate::commands::table::migrated::{Migrated, Part, PopEnd, Time, TtlPlace};
 use crate::commands::{Command, registry};
-use crate::rdb::decode::{kind_of, read_value};
+use crate::rdb::decode::read_value;
 use crate::rdb::reader::Reader;
 use crate::rdb::{self, Element, payload};
 use crate::resp::encode::command;
@@ -322,7 +322,7 @@ impl Rewriter {
         let Ok(opened) = payload::open(payload) else {
             return Ok(None);
         };
-        if kind_of(opened.kind).is_err() {
+        if opened.value_type().is_err() {
             return Ok(None);
         }
         let mut maker = Maker::new(self.abilities);

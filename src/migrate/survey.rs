@@ -127,7 +127,7 @@ impl<'s> Survey<'s> {
                     let keeps = self.rewriter.abilities.field_times;
                     let looks = to.is_some() && is_copied && !keeps;
                     let mut is_lossy = false;
-                    let read = file.value(head.kind, |element: Element<'_>| {
+                    let read = file.value(head, |element: Element<'_>| {
                         let timed = |element| {
                             matches!(element, Element::Field { expire_ms, .. } if expire_ms.is_some())
                         };

@@ -449,7 +449,9 @@ impl Digest {
                     deliveries,
                 }));
             }
-            Element::String(_) | Element::Item(_) | Element::Stream(_) => self.sum.add(element),
+            Element::String(_) | Element::Item(_) | Element::Stream(_) | Element::Module(_) => {
+                self.sum.add(element);
+            }
         }
     }
 
@@ -485,6 +487,12 @@ fn element_digest(element: Element<'_>) -> u128 {
             hash.write_u64(expire_ms.0);
         }
         Element::Stream(part) => stream_part(&mut hash, part),
+        Element::Module(part) => {
+            let (kind, number, bytes) = part.digested();
+            hash.write_u8(kind);
+            hash.write(&number);
+            hash.write(bytes);
+        }
     }
     hash.finish128().as_u128()
 }
@@ -531,7 +539,7 @@ fn stream_part(hash: &mut SipHasher13, part: StreamPart<'_>) {
     }
 }
 
-/// Combines elements; the order counts for lists and streams only.
+/// Combines elements; the order counts for lists, streams and values of modules only.
 #[derive(Default)]
 struct Sum {
     total: u128,
@@ -543,7 +551,7 @@ impl Sum {
         let digest = element_digest(element);
         match element {
             Element::String(_) => self.total = digest,
-            Element::Item(_) | Element::Stream(_) => {
+            Element::Item(_) | Element::Stream(_) | Element::Module(_) => {
                 self.items += 1;
                 let weight = self.items.wrapping_mul(2).wrapping_add(1);
                 self.total = self.total.wrapping_add(digest.wrapping_mul(weight));

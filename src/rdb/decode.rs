@@ -1,13 +1,15 @@
 //! Reads values of every type and encoding, element by element.
 
 use super::input::Input;
+use super::module::{self, ModuleId};
 use super::reader::{Reader, parse_score};
 use super::{Dialect, Element, Error, Result, intset, kind, listpack, stream, ziplist, zipmap};
 use crate::base::num;
 use crate::base::time::UnixMs;
 use crate::encoding::ValueType;
 
-/// The value type of a type number.
+/// The value type of a type number, except that of values of modules: the id that follows
+/// decides about their types.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for types that are known but not supported.
@@ -89,6 +91,10 @@ pub fn read_value<I: Input, E: From<Error>>(
         }
         kind::STREAM_LISTPACKS | kind::STREAM_LISTPACKS_2 | kind::STREAM_LISTPACKS_3 => {
             stream::read(reader, number, &mut each)?
+        }
+        kind::MODULE_2 => {
+            let id = ModuleId(reader.length()?);
+            module::read(reader, id, &mut each)?
         }
         kind::HASH_METADATA_PRE_GA if dialect == Dialect::Valkey => valkey_hash(reader, &mut each)?,
         kind::HASH_METADATA_PRE_GA | kind::HASH_METADATA => {

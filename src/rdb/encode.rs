@@ -9,6 +9,7 @@
 //! otherwise a sequence of items. The number of nodes comes before them, so all nodes
 //! must be buffered.
 
+use super::module::{self, ModulePart};
 use super::{Element, Error, Result, VERSION_WRITTEN, intset, kind, listpack};
 use crate::base::{lzf, num};
 use crate::encoding::ValueType;
@@ -32,6 +33,7 @@ const COMPRESSED_MIN: usize = 21;
 const COMPRESSED_GAIN: usize = 4;
 
 const COUNT: Error = Error::Corrupt("another number of elements than announced");
+const ANOTHER_TYPE: Error = Error::Corrupt("an element of another type");
 
 /// Writes values. Reuse it for many values, since it keeps its buffers.
 #[derive(Default)]
@@ -56,6 +58,8 @@ struct State {
     streaming: bool,
     /// Whether all buffered members of a set are integers.
     integers: bool,
+    /// Whether parts of a module's value were written.
+    is_module: bool,
 }
 
 /// Concatenated elements, with the end and the score of each.
@@ -111,6 +115,7 @@ impl Encoder {
             count,
             streaming: false,
             integers: true,
+            is_module: false,
         };
     }
 
@@ -120,6 +125,9 @@ impl Encoder {
     /// # Errors
     /// The element has the wrong type, or exceeds the announced count.
     pub fn element(&mut self, element: Element<'_>, out: &mut Vec<u8>) -> Result<()> {
+        if let Element::Module(part) = element {
+            return self.module(part, out);
+        }
         let state = &mut self.state;
         let kind = match element {
             Element::Item(_) => ValueType::List,
@@ -127,11 +135,11 @@ impl Encoder {
             Element::Scored(..) => ValueType::Zset,
             Element::Field { .. } => ValueType::Hash,
             Element::String(_) => ValueType::String,
-            Element::Stream(_) => ValueType::Stream,
+            // Streams are written by [`super::stream::Writer`].
+            Element::Stream(_) | Element::Module(_) => return Err(ANOTHER_TYPE),
         };
-        // Streams are written by [`super::stream::Writer`].
-        if state.kind != Some(kind) || kind == ValueType::Stream {
-            return Err(Error::Corrupt("an element of another type"));
+        if state.kind != Some(kind) {
+            return Err(ANOTHER_TYPE);
         }
         state.left = state.left.checked_sub(1).ok_or(COUNT)?;
         if !state.streaming && !state.can_buffer(element, self.buffered.bytes.len()) {
@@ -150,7 +158,7 @@ impl Encoder {
                 self.buffered.push(field, 0.0);
                 self.buffered.push(value, 0.0);
             }
-            Element::Stream(_) => {}
+            Element::Stream(_) | Element::Module(_) => {}
         }
         Ok(())
     }
@@ -162,6 +170,10 @@ impl Encoder {
     pub fn end(&mut self, out: &mut Vec<u8>) -> Result<()> {
         let state = &mut self.state;
         let kind = state.kind.take();
+        if state.is_module {
+            self.end_module(out);
+            return Ok(());
+        }
         if state.left > 0 {
             return Err(COUNT);
         }
@@ -260,8 +272,39 @@ impl Encoder {
                 self.string(field, out);
                 self.string(value, out);
             }
-            Element::Stream(_) => {}
+            Element::Stream(_) | Element::Module(_) => {}
         }
+    }
+
+    /// Writes a part of the value that [`Encoder::begin`] has begun.
+    fn module(&mut self, part: ModulePart<'_>, out: &mut Vec<u8>) -> Result<()> {
+        let begins = matches!(part, ModulePart::Begin(_));
+        if begins == self.state.is_module || self.state.kind.is_none() {
+            return Err(ANOTHER_TYPE);
+        }
+        if begins {
+            self.state.is_module = true;
+            self.head(kind::MODULE_2, out);
+        }
+        module::write(self, part, out);
+        Ok(())
+    }
+
+    /// Writes a part of a module's value that was not begun by [`Encoder::begin`]; with its
+    /// beginning the type, and the key if there is one.
+    pub fn module_part(&mut self, part: ModulePart<'_>, key: Option<&[u8]>, out: &mut Vec<u8>) {
+        if let ModulePart::Begin(_) = part {
+            out.push(kind::MODULE_2);
+            if let Some(key) = key {
+                self.string(key, out);
+            }
+        }
+        module::write(self, part, out);
+    }
+
+    /// Writes the end of a module's value.
+    pub fn end_module(&mut self, out: &mut Vec<u8>) {
+        module::end(out);
     }
 
     fn head(&mut self, number: u8, out: &mut Vec<u8>) {
@@ -358,7 +401,7 @@ impl State {
                 self.count <= LISTPACK_ELEMENTS
                     && field.len().max(value.len()) <= LISTPACK_ELEMENT_BYTES
             }
-            Element::String(_) | Element::Stream(_) => false,
+            Element::String(_) | Element::Stream(_) | Element::Module(_) => false,
         }
     }
 }

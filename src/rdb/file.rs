@@ -11,13 +11,15 @@
 //! FF CRC-64 (8; 0: none)
 //! ```
 
-use super::decode::read_value;
+use super::decode::{kind_of, read_value};
 use super::encode::{Encoder, length, magic};
 use super::input::{Input, Stream};
+use super::module::{self, ModuleId};
 use super::reader::Reader;
-use super::{Dialect, Element, Error, Result, VERSION_READ, VERSION_VALKEY};
+use super::{Dialect, Element, Error, Result, VERSION_READ, VERSION_VALKEY, kind};
 use crate::base::hash::crc64;
 use crate::base::time::UnixMs;
+use crate::encoding::ValueType;
 use std::io::{BufRead, Write};
 
 /// Opcodes, which take the place of a value type.
@@ -77,12 +79,27 @@ pub enum Entry {
 pub struct Head {
     /// Its type number, see [`super::kind`].
     pub kind: u8,
+    /// The id of a module's value.
+    pub module: ModuleId,
     /// When the key expires, Unix ms; 0 for never.
     pub expire_ms: UnixMs,
     /// Seconds since the last access.
     pub idle_s: Option<u64>,
     /// Access frequency (LFU).
     pub frequency: Option<u8>,
+}
+
+impl Head {
+    /// The type of the value.
+    ///
+    /// # Errors
+    /// It is not known, or not supported.
+    pub fn value_type(&self) -> Result<ValueType> {
+        match self.kind {
+            kind::MODULE_2 => self.module.value_type(),
+            number => kind_of(number),
+        }
+    }
 }
 
 /// Reads a file from its beginning to its end.
@@ -168,6 +185,9 @@ impl<R: BufRead> FileReader<R> {
                 kind => {
                     head.kind = kind;
                     self.reader.string(&mut self.key)?;
+                    if kind == kind::MODULE_2 {
+                        head.module = ModuleId(self.reader.length()?);
+                    }
                     return Ok(Entry::Key(head));
                 }
             }
@@ -254,10 +274,13 @@ impl<R: BufRead> FileReader<R> {
     /// Reads the value of the last key, see [`read_value`].
     pub fn value<E: From<Error>>(
         &mut self,
-        kind: u8,
-        each: impl FnMut(Element<'_>) -> std::result::Result<(), E>,
+        head: Head,
+        mut each: impl FnMut(Element<'_>) -> std::result::Result<(), E>,
     ) -> std::result::Result<u64, E> {
-        read_value(&mut self.reader, kind, self.dialect, each)
+        match head.kind {
+            kind::MODULE_2 => module::read(&mut self.reader, head.module, &mut each),
+            number => read_value(&mut self.reader, number, self.dialect, each),
+        }
     }
 }
 

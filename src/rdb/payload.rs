@@ -1,8 +1,12 @@
 //! Payloads of DUMP and RESTORE: `type ‖ value ‖ version (2) ‖ CRC-64 (8)`,
 //! version and checksum little-endian.
 
-use super::{Dialect, Error, Result, VERSION_READ, VERSION_VALKEY, VERSION_WRITTEN};
+use super::decode::kind_of;
+use super::module::ModuleId;
+use super::reader::Reader;
+use super::{Dialect, Error, Result, VERSION_READ, VERSION_VALKEY, VERSION_WRITTEN, kind};
 use crate::base::hash::crc64;
+use crate::encoding::ValueType;
 
 const VERSION_LEN: usize = 2;
 const CRC_LEN: usize = 8;
@@ -25,6 +29,19 @@ pub struct Payload<'a> {
     pub value: &'a [u8],
     /// Which type numbers it uses.
     pub dialect: Dialect,
+}
+
+impl Payload<'_> {
+    /// The type of the value.
+    ///
+    /// # Errors
+    /// It is not known, or not supported.
+    pub fn value_type(&self) -> Result<ValueType> {
+        match self.kind {
+            kind::MODULE_2 => ModuleId(Reader::new(self.value, 0).length()?).value_type(),
+            number => kind_of(number),
+        }
+    }
 }
 
 /// The contents of a payload before version and checksum, and the dialect of the

@@ -91,7 +91,8 @@ pub trait Definition: Sync {
         each: Each<'_>,
     ) -> OpResult<ControlFlow<()>>;
 
-    /// The number of elements that [`Definition::walk`] visits, as stored in the value.
+    /// The number of elements that [`Definition::walk`] visits, as stored in the value. For values
+    /// of modules it says nothing: their parts are not counted.
     fn count(&self, stored: Stored<'_>) -> OpResult<u64>;
 
     /// Writes `type ‖ value` in the RDB form, with the key in between if there is one.
@@ -332,6 +333,10 @@ fn digest_of(element: &Element<'_>) -> Hash {
         Element::Scored(score, member) => sha1(&[member, &crate::encoding::score::encode(score)]),
         Element::Field { field, value, .. } => sha1(&[field, value]),
         Element::Stream(_) => sha1(&[]),
+        Element::Module(part) => {
+            let (kind, number, bytes) = part.digested();
+            sha1(&[&[kind], &number, bytes])
+        }
     }
 }
 
@@ -343,7 +348,7 @@ fn texts<'a>(element: &Element<'a>) -> [Option<&'a [u8]>; 2] {
         }
         Element::Scored(_, member) => [Some(member), None],
         Element::Field { field, value, .. } => [Some(field), Some(value)],
-        Element::Stream(_) => [None, None],
+        Element::Stream(_) | Element::Module(_) => [None, None],
     }
 }
 

@@ -9,7 +9,6 @@ use super::RestoreError;
 use super::restore::Building;
 use crate::base::time::UnixMs;
 use crate::encoding::system;
-use crate::rdb::decode::kind_of;
 use crate::rdb::file::{Entry, FileReader, Head};
 use crate::rdb::{self, Element, FieldTimes};
 use crate::storage::{DbIndex, StorageError, Txn};
@@ -240,11 +239,11 @@ impl<R: BufRead> Import<'_, R> {
     }
 
     fn load_value(&mut self, key: &[u8], head: Head) -> Result<(), RestoreError> {
-        let kind = kind_of(head.kind)?;
+        let kind = head.value_type()?;
         // A replica keeps expired keys until its master deletes them.
         if head.expire_ms.is_some() && head.expire_ms <= self.txn.expiry_now_ms() {
             self.file
-                .value(head.kind, |_: Element<'_>| Ok::<(), RestoreError>(()))?;
+                .value(head, |_: Element<'_>| Ok::<(), RestoreError>(()))?;
             self.loaded.expired += 1;
             return Ok(());
         }
@@ -261,7 +260,7 @@ impl<R: BufRead> Import<'_, R> {
         } = self;
         let mut building = Building::new(txn, *db, key, kind)?;
         let (mut elements, start) = (0u64, file.position());
-        file.value(head.kind, |element: Element<'_>| {
+        file.value(head, |element: Element<'_>| {
             building.add(txn, element)?;
             elements += 1;
             if txn.pending_bytes() >= SLICE_BYTES {

@@ -9,7 +9,7 @@ use super::table::definition;
 use super::{OpResult, RestoreError};
 use crate::base::time::UnixMs;
 use crate::encoding::{CollectionId, ValueType, keys};
-use crate::rdb::decode::{kind_of, read_value};
+use crate::rdb::decode::read_value;
 use crate::rdb::payload::Payload;
 use crate::rdb::reader::Reader;
 use crate::rdb::{self, Element};
@@ -140,7 +140,7 @@ pub fn restore(
     expire_ms: UnixMs,
     max_bytes: u64,
 ) -> Result<Taken, RestoreError> {
-    let kind = kind_of(payload.kind)?;
+    let kind = payload.value_type()?;
     let mut building = Building::new(txn, db, key, kind)?;
     let mut reader = Reader::new(payload.value, max_bytes);
     let mut left = max_bytes;

@@ -20,7 +20,7 @@ fn read_through(data: &[u8]) {
         let position = file.position();
         match file.next() {
             Ok(Entry::Key(head)) => {
-                let read = file.value(head.kind, |element| {
+                let read = file.value(head, |element| {
                     owned(element);
                     Ok::<(), Error>(())
                 });

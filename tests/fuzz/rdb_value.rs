@@ -81,6 +81,7 @@ pub fn owned(element: Element<'_>) -> Owned {
         // The encoder does not write field expiry.
         Element::Field { field, value, .. } => (4, 0, field.to_vec(), value.to_vec()),
         Element::Stream(part) => (5, 0, shown(part).into_bytes(), Vec::new()),
+        Element::Module(part) => (6, 0, format!("{part:?}").into_bytes(), Vec::new()),
     }
 }
 
@@ -158,11 +159,31 @@ fn read(number: u8, value: &[u8], dialect: Dialect) -> Result<Vec<Owned>, Error>
     Ok(elements)
 }
 
+/// The same for a value of a module.
+fn check_module(value: &[u8], elements: &[Owned]) {
+    let (mut encoder, mut out) = (Encoder::new(true), Vec::new());
+    let mut reader = Reader::new(value, MAX_STRING);
+    let read = read_value(&mut reader, kind::MODULE_2, Dialect::Redis, |element| {
+        let Element::Module(part) = element else {
+            panic!("an element of another type");
+        };
+        encoder.module_part(part, None, &mut out);
+        Ok::<(), Error>(())
+    });
+    read.expect("what was read before");
+    encoder.end_module(&mut out);
+    let again = self::read(kind::MODULE_2, &out[1..], Dialect::Redis);
+    assert_eq!(again.expect("what was written"), elements);
+}
+
 /// A value that can be read can be written, and read again unchanged.
 fn check_value(number: u8, value: &[u8], dialect: Dialect) {
     let Ok(mut elements) = read(number, value, dialect) else {
         return;
     };
+    if number == kind::MODULE_2 {
+        return check_module(value, &elements);
+    }
     let kind = kind_of(number).expect("a type that was read");
     let (mut encoder, mut out) = (Encoder::new(true), Vec::new());
     if kind == ValueType::Stream {

@@ -374,7 +374,7 @@ fn reads_per_command(conn: &mut Conn, line: &str, from: usize) -> f64 {
 
 #[test]
 fn cold_keys_cost_one_read_and_missing_ones_none() {
-    let flags = [COLD, &["--maxmemory", "128mb", "--hot-rows-share", "0"]].concat();
+    let flags = [COLD, &["--maxmemory", "128mb", "--row-cache-share", "0"]].concat();
     let server = chilled(&flags, |conn| fill(conn, 8000));
     let mut conn = server.connect();
     // Filters and indexes of all tables come into memory with the first reads.

@@ -10,7 +10,7 @@ use super::super::stats::Stats;
 use super::super::values::{Part, Shape, Values, Way};
 use crate::base::hash::crc64;
 use crate::base::time::UnixMs;
-use crate::rdb::decode::{kind_of, read_value};
+use crate::rdb::decode::read_value;
 use crate::rdb::reader::Reader;
 use crate::rdb::{self, Element, kind, payload};
 use crate::sys::clock;
@@ -209,7 +209,7 @@ impl<'w> Writer<'w> {
         let Ok(opened) = payload::open(bytes) else {
             return Ok(false);
         };
-        if kind_of(opened.kind).is_err() {
+        if opened.value_type().is_err() {
             return Ok(false);
         }
         // Hashes with field expiry are copied field by field, so that the expiry is

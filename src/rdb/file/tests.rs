@@ -39,7 +39,7 @@ fn entries(bytes: &[u8]) -> Result<Vec<(Entry, Vec<u8>, u64)>> {
         let entry = file.next()?;
         let mut count = 0;
         if let Entry::Key(head) = entry {
-            count = file.value(head.kind, |_| Ok::<(), Error>(()))?;
+            count = file.value(head, |_| Ok::<(), Error>(()))?;
         }
         let is_end = entry == Entry::End;
         all.push((entry, file.key().to_vec(), count));
@@ -63,6 +63,7 @@ fn all_that_a_file_may_have_is_read() {
                 expire_ms,
                 idle_s,
                 frequency,
+                ..Head::default()
             })
         };
         let aux = |name: &[u8], text: &[u8]| Entry::Aux {

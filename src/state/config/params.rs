@@ -369,7 +369,7 @@ params! {
     /// Table files kept open, as far as the limit of open files permits; -1 is as many as it permits.
     rocksdb_max_open_files: i32 = 4096 => "rocksdb.max-open-files", int(-1, INT), Start;
     /// Percent of the memory budget for the row cache: copies of recently used keys, fields and members.
-    row_cache_percent: u32 = STORAGE.row_cache_percent => "hot-rows-share", int(0, 90), Start;
+    row_cache_percent: u32 = STORAGE.row_cache_percent => "row-cache-share" | "hot-rows-share", int(0, 90), Start;
     /// Percent of the rest of the memory budget for the block cache, which memtables share.
     rocksdb_block_cache_percent: u32 = STORAGE.block_cache_percent => "rocksdb.block-cache-share", int(1, 95), Start;
     /// Bits per key of the Bloom filters; 0 is no filters.
