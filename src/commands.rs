@@ -54,6 +54,7 @@ mod server;
 mod sets;
 mod slowlog;
 mod sort;
+mod sortedint;
 mod streams;
 mod strings;
 mod transactions;
@@ -110,6 +111,7 @@ const FAMILIES: &[&[Command]] = &[
     sets::COMMANDS,
     slowlog::COMMANDS,
     sort::COMMANDS,
+    sortedint::COMMANDS,
     streams::claim::COMMANDS,
     streams::groups::COMMANDS,
     streams::info::COMMANDS,

@@ -391,6 +391,7 @@ impl Area {
         if cell.step > 1 && !self.is_covered_around(cell) {
             cell = middle.cell(cell.step - 1);
         }
+        // A polygon may reach farther to one side than Valkey assumes.
         if matches!(self.shape, Shape::Polygon { .. }) {
             while cell.step > 1 && !self.is_within_one_cell_of(cell) {
                 cell = middle.cell(cell.step - 1);
@@ -407,17 +408,15 @@ impl Area {
         (cell, keeps)
     }
 
-    /// A position in the cell in the middle. The centre of a polygon may lie outside the map, and
-    /// far from the polygon if that surrounds the globe.
+    /// A position in the cell in the middle. The centre of a polygon may lie outside the map, whose
+    /// upper edges belong to no cell.
     fn middle(&self) -> Position {
-        let is_near = self.longitudes.contains(self.centre.longitude)
-            && self.latitudes.contains(self.centre.latitude);
         match self.shape {
-            Shape::Polygon { .. } if !is_near => Position {
-                longitude: self.longitudes.middle(),
-                latitude: self.latitudes.middle(),
+            Shape::Polygon { .. } => Position {
+                longitude: self.centre.longitude.clamp(-180.0, 179.999),
+                latitude: self.centre.latitude.clamp(-85.0, 85.0),
             },
-            _ => self.centre,
+            Shape::Circle { .. } | Shape::Rectangle { .. } => self.centre,
         }
     }
 

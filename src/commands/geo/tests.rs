@@ -225,7 +225,7 @@ fn results_are_stored_as_positions_or_distances() {
         ("exists d", "0"),
         (
             "command getkeys georadius Sicily 1 1 1 km store a storedist b store c",
-            "[Sicily a b c]",
+            "[Sicily c]",
         ),
         ("command getkeys georadius Sicily 1 1 1 km", "[Sicily]"),
     ];

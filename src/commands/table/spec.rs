@@ -241,6 +241,8 @@ pub enum Group {
     SortedSet,
     /// Streams.
     Stream,
+    /// Sorted ints.
+    SortedInt,
     /// The connection.
     Connection,
     /// The server.
@@ -269,6 +271,7 @@ impl Group {
             Group::Set => "set",
             Group::SortedSet => "sorted-set",
             Group::Stream => "stream",
+            Group::SortedInt => "sortedint",
             Group::Connection => "connection",
             Group::Server => "server",
             Group::Transactions => "transactions",
