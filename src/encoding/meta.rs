@@ -259,7 +259,7 @@ impl ValueType {
                 }]
             }
             ValueType::SortedInt => {
-                let rows = SortedIntBody::decode(body)?.counted.count;
+                let rows = SortedIntBody::decode(body)?.count;
                 smallvec![counted(tag::SORTED_INT, rows)]
             }
             ValueType::Stream => {

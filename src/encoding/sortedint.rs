@@ -9,15 +9,16 @@
 //! `first` and `last` are the lowest and the highest integer, so that scans skip the tombstones
 //! that removals leave at the ends.
 
-use super::meta::Counted;
 use super::reader::Reader;
 use super::{CollectionId, Corrupt};
 
 /// The body of the meta row of sorted ints in rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SortedIntBody {
-    /// Id and count.
-    pub counted: Counted,
+    /// The id under which the rows stand.
+    pub id: CollectionId,
+    /// The number of integers.
+    pub count: u64,
     /// The lowest integer.
     pub first: u64,
     /// The highest one.
@@ -32,7 +33,8 @@ impl SortedIntBody {
         let (first, last) = (r.u64()?, r.u64()?);
         match r.is_empty() && first <= last && count > 0 {
             true => Ok(SortedIntBody {
-                counted: Counted { id, count },
+                id,
+                count,
                 first,
                 last,
             }),
@@ -43,7 +45,8 @@ impl SortedIntBody {
     /// The body's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(32);
-        body.extend_from_slice(&self.counted.encode());
+        body.extend_from_slice(&self.id.0.to_be_bytes());
+        body.extend_from_slice(&self.count.to_be_bytes());
         body.extend_from_slice(&self.first.to_be_bytes());
         body.extend_from_slice(&self.last.to_be_bytes());
         body
@@ -72,10 +75,8 @@ mod tests {
     #[test]
     fn bodies_have_these_bytes() {
         let body = SortedIntBody {
-            counted: Counted {
-                id: CollectionId(0x0102),
-                count: 3,
-            },
+            id: CollectionId(0x0102),
+            count: 3,
             first: 5,
             last: u64::MAX,
         };

@@ -9,7 +9,6 @@
 pub(super) mod definition;
 
 use super::{OpResult, lookup};
-use crate::encoding::meta::Counted;
 use crate::encoding::sortedint::{SortedIntBody, pack, unpack};
 use crate::encoding::{CollectionId, Corrupt, Meta, ValueType, keys};
 use crate::storage::{DbIndex, Direction, KeyMeta, Txn, Value, View};
@@ -50,14 +49,15 @@ impl Form {
             return Ok(Form::Packed(unpack(body)?));
         }
         let SortedIntBody {
-            counted,
+            id,
+            count,
             first,
             last,
         } = SortedIntBody::decode(body)?;
         Ok(Form::Rows(Rows {
             db,
-            id: counted.id,
-            count: counted.count,
+            id,
+            count,
             first,
             last,
             stale: false,
@@ -193,10 +193,8 @@ impl Rows {
 
     fn body(&self) -> SortedIntBody {
         SortedIntBody {
-            counted: Counted {
-                id: self.id,
-                count: self.count,
-            },
+            id: self.id,
+            count: self.count,
             first: self.first,
             last: self.last,
         }

@@ -34,7 +34,7 @@ impl Definition for SortedIntType {
             let numbers = unpack(stored.body)?;
             return each_packed(numbers.into_iter().map(Ok), each_number);
         }
-        let id = SortedIntBody::decode(stored.body)?.counted.id;
+        let id = SortedIntBody::decode(stored.body)?.id;
         let from = keys::element_prefix(tag::SORTED_INT, id);
         let to = keys::element_end(tag::SORTED_INT, id);
         source.each_row(db, &from, &to, &mut |row_key, _| {
@@ -44,7 +44,7 @@ impl Definition for SortedIntType {
 
     fn count(&self, stored: Stored<'_>) -> OpResult<u64> {
         Ok(match stored.meta.rows {
-            true => SortedIntBody::decode(stored.body)?.counted.count,
+            true => SortedIntBody::decode(stored.body)?.count,
             false => unpack(stored.body)?.len() as u64,
         })
     }

@@ -455,9 +455,9 @@ fn commands(client: &mut Conn, is_said: impl Fn(&[Value]) -> bool) -> BTreeSet<S
     such.map(|said| said[0].text()).collect()
 }
 
-/// Commands whose keys are channels, that run scripts, or that are for developers and other
-/// servers.
-const NO_KEYS: [&str; 10] = [
+/// Commands whose keys are channels, that run scripts, that are for developers and other
+/// servers, or that the oracle lacks.
+const NO_KEYS: [&str; 18] = [
     "pfdebug",
     "spublish",
     "ssubscribe",
@@ -468,6 +468,14 @@ const NO_KEYS: [&str; 10] = [
     "fcall",
     "fcall_ro",
     "restore-asking",
+    "siadd",
+    "sicard",
+    "siexists",
+    "sirange",
+    "sirangebyvalue",
+    "sirem",
+    "sirevrange",
+    "sirevrangebyvalue",
 ];
 
 #[test]
