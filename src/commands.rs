@@ -36,6 +36,7 @@ mod elements;
 mod expire;
 pub mod field_times;
 mod functions;
+mod geo;
 mod hashes;
 mod hyperloglog;
 mod keys;
@@ -53,6 +54,7 @@ mod server;
 mod sets;
 mod slowlog;
 mod sort;
+mod sortedint;
 mod streams;
 mod strings;
 mod transactions;
@@ -88,6 +90,7 @@ const FAMILIES: &[&[Command]] = &[
     debug::COMMANDS,
     dump::COMMANDS,
     expire::COMMANDS,
+    geo::COMMANDS,
     hashes::COMMANDS,
     hyperloglog::COMMANDS,
     info::COMMANDS,
@@ -108,6 +111,7 @@ const FAMILIES: &[&[Command]] = &[
     sets::COMMANDS,
     slowlog::COMMANDS,
     sort::COMMANDS,
+    sortedint::COMMANDS,
     streams::claim::COMMANDS,
     streams::groups::COMMANDS,
     streams::info::COMMANDS,

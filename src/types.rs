@@ -23,6 +23,7 @@ pub mod random_key;
 pub mod restore;
 pub mod set;
 pub mod sort;
+pub mod sortedint;
 pub mod source;
 pub mod stream;
 pub mod string;

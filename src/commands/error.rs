@@ -51,6 +51,7 @@ impl Error {
     pub(super) const NO_SUCH_DB: Error = Error::text("ERR DB index is out of range");
     pub(super) const NUMKEYS: Error = Error::text("ERR numkeys should be greater than 0");
     pub(super) const ZERO_COUNT: Error = Error::text("ERR count should be greater than 0");
+    pub(super) const COUNT_NOT_POSITIVE: Error = Error::text("ERR COUNT must be > 0");
     /// More keys are announced than there are arguments.
     pub const NUMKEYS_TOO_LARGE: Error =
         Error::text("ERR Number of keys can't be greater than number of args");

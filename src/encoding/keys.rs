@@ -106,6 +106,18 @@ pub fn split_by_score(row_key: &[u8]) -> Result<(f64, &[u8]), Corrupt> {
     Ok((score::decode(r.array()?), r.rest()))
 }
 
+/// `1D ‖ id ‖ integer`, for sorted ints.
+pub fn sorted_int(id: CollectionId, n: u64) -> RowKey {
+    build(tag::SORTED_INT, &[&id.0.to_be_bytes(), &n.to_be_bytes()])
+}
+
+/// The integer of a key that [`sorted_int`] made.
+pub fn split_sorted_int(row_key: &[u8]) -> Result<u64, Corrupt> {
+    let mut r = Reader::new(row_key, "sorted ints");
+    r.take(ELEMENT_PREFIX_LEN)?;
+    r.u64()
+}
+
 /// `0C ‖ expire ms ‖ user key`.
 pub fn ttl(expire_ms: UnixMs, user_key: &[u8]) -> RowKey {
     build(tag::TTL, &[&expire_ms.0.to_be_bytes(), user_key])
@@ -184,6 +196,12 @@ mod tests {
             by_score(id, 0.0, b"m").as_slice(),
             b"\x0B\0\0\0\0\0\0\x01\x02\x80\0\0\0\0\0\0\0m"
         );
+        let row_key = sorted_int(id, 258);
+        assert_eq!(
+            row_key.as_slice(),
+            b"\x1D\0\0\0\0\0\0\x01\x02\0\0\0\0\0\0\x01\x02"
+        );
+        assert_eq!(split_sorted_int(&row_key), Ok(258));
     }
 
     #[test]

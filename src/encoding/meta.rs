@@ -12,12 +12,14 @@
 //!   zset            packed entries, in score order    ROWS: id (8) ‖ count (8) ‖ first (L) ‖ last (L)
 //!   list            packed entries, in list order     ROWS: id (8) ‖ head (8) ‖ tail (8)
 //!   stream          –                                 ROWS: see [`super::stream`]
+//!   sortedint       see [`super::sortedint`]
 //! ```
 //!
 //! `first` and `last` of a zset are what follows the id in the keys of its first and its last score
 //! row, score (8) ‖ member, cut to 72 bytes, each after its length. No row of the zset stands
 //! outside of the two, so scans skip the tombstones that pops leave at the ends.
 
+use super::sortedint::SortedIntBody;
 use super::stream::StreamBody;
 use super::{CollectionId, Corrupt, ValueType, reader::Reader, tag};
 use crate::base::time::UnixMs;
@@ -224,7 +226,11 @@ impl ValueType {
                 tail.wrapping_sub(head)
             }
             ValueType::String => r.u64()?.div_ceil(1 << 12),
-            ValueType::Hash | ValueType::Set | ValueType::Zset | ValueType::Stream => r.u64()?,
+            ValueType::Hash
+            | ValueType::Set
+            | ValueType::Zset
+            | ValueType::Stream
+            | ValueType::SortedInt => r.u64()?,
         })
     }
 
@@ -251,6 +257,10 @@ impl ValueType {
                     positions,
                     ..counted(tag::LIST_ITEM, span.len())
                 }]
+            }
+            ValueType::SortedInt => {
+                let rows = SortedIntBody::decode(body)?.count;
+                smallvec![counted(tag::SORTED_INT, rows)]
             }
             ValueType::Stream => {
                 let body = StreamBody::decode(body)?;

@@ -35,6 +35,7 @@ fn master() -> (DataSet, Vec<Row>) {
         "xreadgroup group g c count 2 streams x >",
         "xreadgroup group g d streams x >",
         "xack x g 1-1",
+        "siadd i 1 2 3",
         "sadd dead a b c d",
         "zadd dead-too 1 a 2 b 3 c",
         "del dead dead-too",

@@ -85,7 +85,10 @@ impl ModuleId {
 }
 
 /// The types whose values are written in this form, with the versions that are written.
-const TYPES: &[(ValueType, ModuleId)] = &[];
+const TYPES: &[(ValueType, ModuleId)] = &[(ValueType::SortedInt, SORTED_INT)];
+
+/// The id of sorted ints, a type of Kvrocks, which has no RDB form of it: all integers, ascending.
+pub const SORTED_INT: ModuleId = ModuleId::new(b"sortedint", 1);
 
 /// The id with which values of a type are written; `None` if Redis has the type without a
 /// module.

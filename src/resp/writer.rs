@@ -219,6 +219,16 @@ impl Reply {
         }
     }
 
+    /// A double with these digits; in RESP2 a bulk string of them.
+    pub fn double_text(&mut self, digits: &str) {
+        if self.resp3 {
+            self.buf.push(b',');
+            self.line(digits.as_bytes());
+        } else {
+            self.bulk(digits.as_bytes());
+        }
+    }
+
     /// A truth value: `#t`/`#f`, in RESP2 `:1`/`:0`.
     pub fn boolean(&mut self, value: bool) {
         if value {

@@ -3,6 +3,7 @@
 use super::definition::Definition;
 use super::list::definition::ListType;
 use super::members::definition::{HashType, SetType};
+use super::sortedint::definition::SortedIntType;
 use super::stream::definition::StreamType;
 use super::string::definition::StringType;
 use super::zset::definition::ZsetType;
@@ -17,5 +18,6 @@ pub fn definition(value_type: ValueType) -> &'static dyn Definition {
         ValueType::Set => &SetType,
         ValueType::Zset => &ZsetType,
         ValueType::Stream => &StreamType,
+        ValueType::SortedInt => &SortedIntType,
     }
 }

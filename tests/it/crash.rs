@@ -277,6 +277,11 @@ fn read_entry(conn: &mut Conn, key: &[u8]) -> Option<Entry> {
                 .map(|(m, s)| (m.bytes().to_vec(), s.text().parse().unwrap()));
             (Data::Zset(scores.collect()), ask("ZCARD", ""))
         }
+        "sortedint" => {
+            let ids = ask("SIRANGE", "0 0");
+            let ids = ids.items().iter().map(|id| id.text().parse().unwrap());
+            (Data::SortedInt(ids.collect()), ask("SICARD", ""))
+        }
         "none" => return None,
         other => panic!("unknown type {other}"),
     };

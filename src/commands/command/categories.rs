@@ -35,6 +35,7 @@ fn of_group(group: Group) -> Option<&'static str> {
         Group::String => "string",
         Group::Bitmap => "bitmap",
         Group::HyperLogLog => "hyperloglog",
+        Group::Geo => "geo",
         Group::Hash => "hash",
         Group::List => "list",
         Group::Set => "set",
@@ -43,8 +44,8 @@ fn of_group(group: Group) -> Option<&'static str> {
         Group::Connection => "connection",
         Group::Transactions => "transaction",
         Group::Scripting => "scripting",
-        // Those that publish or subscribe have a flag.
-        Group::PubSub | Group::Server | Group::Cluster => return None,
+        // Those that publish or subscribe have a flag. Redis has no category for sorted ints.
+        Group::PubSub | Group::Server | Group::Cluster | Group::SortedInt => return None,
     })
 }
 

@@ -209,10 +209,9 @@ fn xautoclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut options = Options::new(args, 6);
     while !options.is_empty() {
         if options.left() > 1 && options.word("COUNT") {
-            const REFUSAL: Error = Error::text("ERR COUNT must be > 0");
-            let given = args::int_from(options.value()?, 1, REFUSAL)?;
+            let given = args::int_from(options.value()?, 1, Error::COUNT_NOT_POSITIVE)?;
             if given > i64::MAX / 16 {
-                return Err(REFUSAL);
+                return Err(Error::COUNT_NOT_POSITIVE);
             }
             count = given.unsigned_abs();
         } else if options.word("JUSTID") {

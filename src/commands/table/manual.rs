@@ -6,15 +6,17 @@ use crate::commands::table::spec::Group;
 use std::fmt::Write;
 
 /// Groups in the order of the list, with their titles.
-const GROUPS: [(Group, &str); 15] = [
+const GROUPS: [(Group, &str); 17] = [
     (Group::String, "Strings"),
     (Group::Bitmap, "Bitmaps"),
     (Group::HyperLogLog, "HyperLogLog"),
+    (Group::Geo, "Geo"),
     (Group::Hash, "Hashes"),
     (Group::List, "Lists"),
     (Group::Set, "Sets"),
     (Group::SortedSet, "Sorted sets"),
     (Group::Stream, "Streams"),
+    (Group::SortedInt, "Sorted ints"),
     (Group::Generic, "Keys"),
     (Group::Transactions, "Transactions"),
     (Group::Scripting, "Scripts"),

@@ -5,7 +5,7 @@
 //! ([`Command::read`], [`Command::write`] and so on), and from methods for what is not as
 //! it usually is.
 
-use super::keys::{KeyFlags, KeySpec, MoreKeys};
+use super::keys::{Begin, KeyFlags, KeySpec, MoreKeys};
 use super::migrated::{Migrated, Part};
 use super::secrets::Secret;
 use super::tips::Tip;
@@ -229,6 +229,8 @@ pub enum Group {
     Bitmap,
     /// HyperLogLogs.
     HyperLogLog,
+    /// Sorted sets of positions.
+    Geo,
     /// Hashes.
     Hash,
     /// Lists.
@@ -239,6 +241,8 @@ pub enum Group {
     SortedSet,
     /// Streams.
     Stream,
+    /// Sorted ints.
+    SortedInt,
     /// The connection.
     Connection,
     /// The server.
@@ -261,11 +265,13 @@ impl Group {
             Group::String => "string",
             Group::Bitmap => "bitmap",
             Group::HyperLogLog => "hyperloglog",
+            Group::Geo => "geo",
             Group::Hash => "hash",
             Group::List => "list",
             Group::Set => "set",
             Group::SortedSet => "sorted-set",
             Group::Stream => "stream",
+            Group::SortedInt => "sortedint",
             Group::Connection => "connection",
             Group::Server => "server",
             Group::Transactions => "transactions",
@@ -615,8 +621,8 @@ impl Command {
         let mut indices = SmallVec::new();
         for spec in self.keys {
             let found = spec.for_each(args, |i| indices.push(i));
-            // The word of an incomplete spec may be missing.
-            if found.is_none() && !spec.flags.contains(KeyFlags::INCOMPLETE) {
+            // The word that introduces keys may be missing.
+            if found.is_none() && !matches!(spec.begin, Begin::Keyword(..)) {
                 return None;
             }
         }

@@ -338,6 +338,7 @@ fn about(tag: u8) -> &'static str {
         tag::STREAM_GROUP => "groups of streams",
         tag::STREAM_CONSUMER | tag::STREAM_CONSUMER_NAME => "consumers of streams",
         tag::STREAM_PENDING | tag::STREAM_OWNED => "pending entries of streams",
+        tag::SORTED_INT => "integers of sorted ints",
         _ => "elements of values",
     }
 }

@@ -122,9 +122,24 @@ fn version_1_has_all_counts_in_the_state_row() {
     for _ in 0..2 {
         assert_counts(&open(dir.path()).unwrap());
     }
-    let rows = raw(dir.path());
-    let version = rows.get(system::FORMAT).unwrap().unwrap();
+    assert_is_converted(dir.path());
+}
+
+fn assert_is_converted(dir: &Path) {
+    let version = raw(dir).get(system::FORMAT).unwrap().unwrap();
     assert_eq!(version, FORMAT_VERSION.to_be_bytes());
+}
+
+/// Version 3 has more types.
+#[test]
+fn version_2_has_the_same_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(&open(dir.path()).unwrap());
+    let rows = raw(dir.path());
+    rows.put(system::FORMAT, 2u32.to_be_bytes()).unwrap();
+    drop(rows);
+    assert_counts(&open(dir.path()).unwrap());
+    assert_is_converted(dir.path());
 }
 
 #[test]

@@ -19,6 +19,7 @@ pub enum Data {
     Set(BTreeSet<Vec<u8>>),
     /// Scores are whole numbers.
     Zset(BTreeMap<Vec<u8>, i64>),
+    SortedInt(BTreeSet<u64>),
 }
 
 impl Data {
@@ -30,6 +31,7 @@ impl Data {
             Data::List(items) => items.len(),
             Data::Set(members) => members.len(),
             Data::Zset(scores) => scores.len(),
+            Data::SortedInt(ids) => ids.len(),
         }
     }
 }
@@ -85,6 +87,7 @@ impl Model {
     collection!(list, List, VecDeque<Vec<u8>>);
     collection!(set, Set, BTreeSet<Vec<u8>>);
     collection!(zset, Zset, BTreeMap<Vec<u8>, i64>);
+    collection!(sorted_int, SortedInt, BTreeSet<u64>);
 
     /// Applies the command; returns the expected reply.
     pub fn apply(&mut self, command: &Command) -> Value {
@@ -291,6 +294,16 @@ impl Model {
                 zset.retain(|_, score| *score < low || *score > high);
                 count(before - zset.len())
             }
+            "SIADD" => {
+                let ids = self.sorted_int(key);
+                let new = items.iter().filter(|id| ids.insert(number(id) as u64));
+                count(new.count())
+            }
+            "SIREM" => {
+                let ids = self.sorted_int(key);
+                let removed = items.iter().filter(|id| ids.remove(&(number(id) as u64)));
+                count(removed.count())
+            }
             other => panic!("the model does not know {other}"),
         }
     }
@@ -404,7 +417,7 @@ impl Plan {
     }
 
     fn next_for_keys(&mut self) -> Command {
-        let letter = ['s', 'h', 'l', 'e', 'z'][self.rng.usize(..5)];
+        let letter = ['s', 'h', 'l', 'e', 'z', 'i'][self.rng.usize(..6)];
         let key = self.key(letter);
         let other = self.key(letter);
         let name = ["DEL", "PEXPIREAT", "PERSIST", "RENAME", "COPY", "MOVE"][self.rng.usize(..6)];
@@ -476,6 +489,9 @@ impl Plan {
             ("ZADD", 'z'),
             ("ZREM", 'z'),
             ("ZREMRANGEBYSCORE", 'z'),
+            ("SIADD", 'i'),
+            ("SIADD", 'i'),
+            ("SIREM", 'i'),
         ];
         let (name, letter) = names[self.rng.usize(..names.len())];
         let mut command = vec![name.as_bytes().to_vec(), self.key(letter)];
@@ -494,6 +510,9 @@ impl Plan {
                     plan.item(),
                 ]
             }),
+            "SIADD" | "SIREM" => {
+                self.some(|plan| vec![plan.rng.u16(..400).to_string().into_bytes()])
+            }
             "ZREMRANGEBYSCORE" => {
                 let low = self.rng.i16(-500..500);
                 vec![

@@ -51,6 +51,10 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ),
     ("migrate", "speaks to a third server: `migrate`"),
     ("pfselftest", "takes the oracle seconds"),
+    (
+        "siadd sicard siexists sirange sirangebyvalue sirem sirevrange sirevrangebyvalue",
+        "Redis does not have the type: `commands::sortedint`, `crash`, `notify`",
+    ),
 ];
 
 #[test]

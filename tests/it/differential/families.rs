@@ -69,6 +69,7 @@ pub fn all() -> Vec<Family> {
         ("sets", 'e', SETS),
         ("zsets", 'z', ZSETS),
         ("zstores", 'z', ZSTORES),
+        ("geo", 'z', GEO),
         ("streams", 'm', STREAMS),
         ("groups", 'm', GROUPS),
         ("sort", 'x', SORT),
@@ -378,6 +379,34 @@ const ZSTORES: &str = "
     ZRANGESTORE $k $k $zb $zb BYSCORE [ REV ] [ LIMIT $i $i ]
     ZRANGESTORE $k $y $lex $lex BYLEX [ REV ] [ LIMIT $i $i ]
     ZRANGE $k 0 -1 WITHSCORES
+";
+
+/// One member at most has a score that is no position: Redis orders members at the same distance
+/// as its partial quicksort leaves them.
+const GEO: &str = "
+    GEOADD $k {* $at $M }
+    GEOADD $k { $at $m }
+    GEOADD $k { $at $m }
+    GEOADD $k [ NX | XX ] [ CH ] { $at $m }
+    GEOADD $k [ NX ] [ XX ] [ CH ] [ GT ] { $at $m }
+    ZADD $k $score m1
+    GEODIST $k $m $m [ $unit ]
+    GEODIST $k ( 1 | 2 ) ( 3 | m1 ) [ $unit ]
+    GEOHASH $k { $m }
+    GEOPOS $k { $m }
+    GEOSEARCH $k ( FROMMEMBER $m | FROMLONLAT $at ) ( BYRADIUS $radius $unit | BYBOX $radius $radius $unit ) [ ASC | DESC ] [ COUNT $count | COUNT $count ANY ] [ WITHCOORD ] [ WITHDIST ] [ WITHHASH ]
+    GEOSEARCH $k FROMLONLAT $at ( BYRADIUS | BYBOX 1000 ) $radius $unit [ ASC | DESC ] [ COUNT 3 | COUNT 2 ANY ] [ WITHCOORD ] [ WITHDIST ] [ WITHHASH ]
+    GEOSEARCH $k [ FROMMEMBER $m ] [ FROMLONLAT $at ] [ BYRADIUS $radius $unit ] [ BYBOX $radius $radius $unit ] [ ASC ] [ DESC ] [ COUNT $count ] [ ANY ] [ STOREDIST ]
+    GEOSEARCHSTORE $k $k ( FROMMEMBER $m | FROMLONLAT $at ) ( BYRADIUS $radius $unit | BYBOX $radius $radius $unit ) [ ASC | DESC ] [ COUNT $count | COUNT 3 ANY ] [ STOREDIST ]
+    GEOSEARCHSTORE $k $k FROMLONLAT $at BYRADIUS 5000 km [ WITHDIST ] [ STOREDIST ]
+    GEORADIUS $k $at $radius $unit [ WITHCOORD ] [ WITHDIST ] [ WITHHASH ] [ COUNT $count | COUNT 2 ANY ] [ ASC | DESC ]
+    GEORADIUS $k $at $radius $unit [ COUNT $count ] [ ASC | DESC ] [ STORE $k | STOREDIST $k ] [ WITHDIST ]
+    GEORADIUSBYMEMBER $k $m $radius $unit [ WITHCOORD ] [ WITHDIST ] [ WITHHASH ] [ COUNT $count | COUNT 2 ANY ] [ ASC | DESC ]
+    GEORADIUSBYMEMBER $k $m $radius $unit [ COUNT $count ] [ ASC | DESC ] [ STORE $k | STOREDIST $k ]
+    GEORADIUS_RO $k $at $radius $unit [ WITHCOORD ] [ WITHDIST ] [ WITHHASH ] [ COUNT $count ] [ ASC | DESC ] [ STORE $k ]
+    GEORADIUSBYMEMBER_RO $k $m $radius $unit [ WITHDIST ] [ COUNT $count ] [ ASC | DESC ]
+    ZRANGE $k 0 -1 WITHSCORES
+    ZREM $k { $m }
 ";
 
 const SORT: &str = "

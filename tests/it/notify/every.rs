@@ -219,6 +219,21 @@ ZRANGESTORE d {k} 0 -1
 ZRANGESTORE d {k} 5 9
 ZRANGESTORE {k} none 0 -1
 ZRANGESTORE {k} z 5 9
+GEOADD {k} 1 1 a
+GEODIST {k} a b
+GEOHASH {k} a
+GEOPOS {k} a
+GEOSEARCH {k} FROMLONLAT 0 0 BYRADIUS 1 m
+GEORADIUS_RO {k} 0 0 1 m
+GEORADIUSBYMEMBER_RO {k} a 1 m
+GEOADD {k} NX 2 2 b
+GEOADD {k} XX 1 1 none
+GEOSEARCHSTORE d {k} FROMLONLAT 0 0 BYRADIUS 30000 km
+GEOSEARCHSTORE d {k} FROMLONLAT 10 10 BYRADIUS 1 m
+GEOSEARCHSTORE {k} none FROMLONLAT 0 0 BYRADIUS 1 m
+GEORADIUS {k} 0 0 30000 km STORE d
+GEORADIUS {k} 10 10 1 m STOREDIST {k}
+GEORADIUSBYMEMBER {k} a 1 m STORE d
 ZUNIONSTORE d 2 {k} z
 ZINTERSTORE d 2 {k} z
 ZINTERSTORE d 2 z {k}
@@ -440,9 +455,9 @@ fn commands(client: &mut Conn, is_said: impl Fn(&[Value]) -> bool) -> BTreeSet<S
     such.map(|said| said[0].text()).collect()
 }
 
-/// Commands whose keys are channels, that run scripts, or that are for developers and other
-/// servers.
-const NO_KEYS: [&str; 10] = [
+/// Commands whose keys are channels, that run scripts, that are for developers and other
+/// servers, or that the oracle lacks.
+const NO_KEYS: [&str; 18] = [
     "pfdebug",
     "spublish",
     "ssubscribe",
@@ -453,6 +468,14 @@ const NO_KEYS: [&str; 10] = [
     "fcall",
     "fcall_ro",
     "restore-asking",
+    "siadd",
+    "sicard",
+    "siexists",
+    "sirange",
+    "sirangebyvalue",
+    "sirem",
+    "sirevrange",
+    "sirevrangebyvalue",
 ];
 
 #[test]
