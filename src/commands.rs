@@ -36,6 +36,7 @@ mod elements;
 mod expire;
 pub mod field_times;
 mod functions;
+mod hash_times;
 mod hashes;
 mod hyperloglog;
 mod keys;
@@ -88,6 +89,7 @@ const FAMILIES: &[&[Command]] = &[
     debug::COMMANDS,
     dump::COMMANDS,
     expire::COMMANDS,
+    hash_times::COMMANDS,
     hashes::COMMANDS,
     hyperloglog::COMMANDS,
     info::COMMANDS,

@@ -16,9 +16,16 @@
 //!   0E fragment  0E ‖ id (8) ‖ index (8)              → up to 4 KiB of a long string
 //!   0F reclaim   0F ‖ id (8)                          → type ‖ count (8)
 //!   11 … 16      streams: see [`stream`]
+//!   2C time       2C ‖ id (8) ‖ h(field) (8) ‖ field   → expire ms (8) of a field of a hash
+//!   2D due        2D ‖ id (8) ‖ expire ms (8) ‖ h(field) (8) ‖ field     → (empty)
+//!   2E due        2E ‖ id (8) ‖ expire ms (8) ‖ h(member) (8) ‖ member   → (empty), of a set
+//!   2F due keys   2F ‖ due ms (8) ‖ user key          → type, of a key whose elements have times
 //! in `default`  see [`system`]
 //! in `binlog`   see [`binlog`]
 //! ```
+//!
+//! A member of a set that has a time of its own has it as the value of its row, 8 bytes. Fields
+//! without times have no rows 2C and 2D. `due ms` is the [`Meta::due_ms`] of the key.
 //!
 //! `id` is a collection id. It is never reused, so rows of a deleted collection cannot be mistaken
 //! for a part of a newer one. `h` is the database's keyed hash.
@@ -36,6 +43,7 @@ pub mod reader;
 pub mod score;
 pub mod stream;
 pub mod system;
+pub mod timed;
 
 pub use keys::RowKey;
 pub use meta::{Meta, MetaView};
@@ -47,10 +55,10 @@ pub struct Corrupt(pub &'static str);
 
 /// The version of the disk format that this build writes. Older databases are converted when they
 /// are opened.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// The version of the rows of DBs and of the binlog, which are sent to replicas unchanged.
-pub const ROWS_VERSION: u32 = 1;
+pub const ROWS_VERSION: u32 = 2;
 
 /// The id of a collection or of a long string: unique in the whole database, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,11 +100,11 @@ value_types! {
     /// Bytes: strings, bitmaps, HyperLogLogs.
     String = 0x02, "string", [FRAGMENT];
     /// Field → value.
-    Hash = 0x03, "hash", [HASH_FIELD];
+    Hash = 0x03, "hash", [HASH_FIELD, FIELD_TIME, FIELD_DUE];
     /// Values by position.
     List = 0x05, "list", [LIST_ITEM];
     /// Members.
-    Set = 0x07, "set", [SET_MEMBER];
+    Set = 0x07, "set", [SET_MEMBER, MEMBER_DUE];
     /// Members by score.
     Zset = 0x09, "zset", [ZSET_MEMBER, ZSET_SCORE];
     /// Entries by id, and groups of consumers.
@@ -106,6 +114,28 @@ value_types! {
 }
 
 impl ValueType {
+    /// The tag of the index of its elements by expiry, if elements of this type can have one.
+    pub fn due_tag(self) -> Option<u8> {
+        match self {
+            ValueType::Hash => Some(tag::FIELD_DUE),
+            ValueType::Set => Some(tag::MEMBER_DUE),
+            ValueType::String | ValueType::List | ValueType::Zset | ValueType::Stream => None,
+        }
+    }
+
+    /// The tag of the rows that hold the expiry of elements; `None` if it stands in the rows of
+    /// the elements, or nowhere.
+    pub fn time_tag(self) -> Option<u8> {
+        match self {
+            ValueType::Hash => Some(tag::FIELD_TIME),
+            ValueType::Set
+            | ValueType::String
+            | ValueType::List
+            | ValueType::Zset
+            | ValueType::Stream => None,
+        }
+    }
+
     /// The type with this number.
     fn from_byte(byte: u8) -> Option<ValueType> {
         ValueType::ALL
@@ -158,11 +188,19 @@ pub mod tag {
         STREAM_PENDING = 0x15;
         /// The same entry, by consumer.
         STREAM_OWNED = 0x16;
+        /// When a field of a hash expires.
+        FIELD_TIME = 0x2C;
+        /// Fields of a hash in the order of their expiry.
+        FIELD_DUE = 0x2D;
+        /// Members of a set in the order of their expiry.
+        MEMBER_DUE = 0x2E;
+        /// Keys in the order in which the first of their elements expires.
+        DUE = 0x2F;
     }
 
     /// Tags of rows in hash order ([`super::keys::hashed`]). A full sync checks the positions of
     /// such rows, and the row cache holds them.
-    pub const HASHED: [u8; 3] = [HASH_FIELD, SET_MEMBER, ZSET_MEMBER];
+    pub const HASHED: [u8; 4] = [HASH_FIELD, SET_MEMBER, ZSET_MEMBER, FIELD_TIME];
 }
 
 #[cfg(test)]
@@ -177,14 +215,14 @@ mod tests {
             tag::ALL,
             [
                 0x01, 0x04, 0x06, 0x08, 0x0A, 0x0B, 0x0C, 0x0E, 0x0F, 0x11, 0x12, 0x13, 0x14, 0x15,
-                0x16
+                0x16, 0x2C, 0x2D, 0x2E, 0x2F
             ]
         );
     }
 
     #[test]
     fn each_row_of_elements_belongs_to_one_type() {
-        let mut seen = vec![tag::META, tag::TTL, tag::RECLAIM];
+        let mut seen = vec![tag::META, tag::TTL, tag::RECLAIM, tag::DUE];
         for tag in ValueType::ALL.iter().flat_map(|kind| kind.element_tags()) {
             assert!(tag::ALL.contains(tag), "{tag:#04x} is not among all tags");
             assert!(!seen.contains(tag), "{tag:#04x} belongs to two types");

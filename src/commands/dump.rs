@@ -122,9 +122,6 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
     let taken = restore_value(ctx.txn, db, key, &payload, expire_ms, max_bytes).map_err(refusal)?;
     let past = expire_ms.is_some() && expire_ms <= ctx.txn.expiry_now_ms();
-    if !past {
-        ctx.server.stats.lost_field_times(taken.timed_fields);
-    }
     if past || taken.elements == 0 {
         // The payload is parsed first, so that an invalid one is always an error.
         ctx.txn.rollback(&before);
@@ -154,7 +151,7 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 /// States the effect: RESTORE with REPLACE and an absolute expiry, with a payload in this
 /// server's own encoding. The client's payload may have a version that a replica cannot
-/// read, or hold hash fields with expiry times, whose meaning depends on the time.
+/// read, or hold hash fields whose time is over.
 fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: UnixMs) -> CmdResult {
     if !ctx.txn.is_logged() {
         ctx.txn.no_effect();

@@ -1,7 +1,8 @@
 //! Payloads of DUMP and RESTORE: `type ‖ value ‖ version (2) ‖ CRC-64 (8)`,
 //! version and checksum little-endian.
 
-use super::{Dialect, Error, Result, VERSION_READ, VERSION_VALKEY, VERSION_WRITTEN};
+use super::encode::version;
+use super::{Dialect, Error, Result, VERSION_READ, VERSION_VALKEY, kind};
 use crate::base::hash::crc64;
 
 const VERSION_LEN: usize = 2;
@@ -77,7 +78,8 @@ pub fn open_with(payload: &[u8], checksum: Checksum) -> Result<Payload<'_>> {
 
 /// Turns `type ‖ value` into a payload.
 pub fn seal(payload: &mut Vec<u8>) {
-    payload.extend_from_slice(&VERSION_WRITTEN.to_le_bytes());
+    let has_times = payload.first() == Some(&kind::HASH_METADATA);
+    payload.extend_from_slice(&version(has_times).to_le_bytes());
     let crc = crc64(0, payload);
     payload.extend_from_slice(&crc.to_le_bytes());
 }
