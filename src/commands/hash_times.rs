@@ -4,6 +4,7 @@
 //! whose time was set, `HPERSIST`, `HSET`, and `HDEL` for fields whose time is over.
 
 use super::args::{self, Options};
+use super::error::quoted;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
 use crate::base::time::UnixMs;
@@ -326,12 +327,19 @@ fn reply_value(ctx: &mut WriteCtx<'_>, hash: &Members, field: &[u8]) -> Result<b
 }
 
 fn hgetex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    const NAME: &str = "hgetex";
     let key = args[1];
     let hash = Members::load(ctx.txn, ctx.db, key, ValueType::Hash)?;
     let mut options = Options::new(args, 2);
     let persists = options.word("PERSIST");
     let at_ms = match unit_word(&mut options).filter(|_| !persists) {
-        Some(unit) => moment(options.value()?, unit, ctx.txn.now_ms(), "hgetex")?,
+        Some(unit) => {
+            let at_ms = moment(options.value()?, unit, ctx.txn.now_ms(), NAME)?;
+            if options.left() < 2 {
+                return Err(Error::Arity(NAME.into()));
+            }
+            at_ms
+        }
         None => UnixMs::NONE,
     };
     let fields = fields(&mut options, FIELDS_NOT_POSITIVE)?;
@@ -422,6 +430,7 @@ impl<'a> SetOptions<'a> {
                 NewTime::At(moment(at, unit, now_ms, NAME)?)
             } else {
                 let word = options.value().map_err(|_| Error::Arity(NAME.into()))?;
+                let word = quoted(word, usize::MAX);
                 return Err(Error::Bytes([b"ERR unknown argument: ", word].concat()));
             };
             if time != NewTime::None {
@@ -429,7 +438,10 @@ impl<'a> SetOptions<'a> {
             }
             time = new;
         }
-        let number = options.value().map_err(|_| Error::Arity(NAME.into()))?;
+        if options.left() < 3 {
+            return Err(Error::Arity(NAME.into()));
+        }
+        let number = options.value()?;
         let number = num::parse_i64(number).and_then(|n| i32::try_from(n).ok());
         let number = number.filter(|n| *n > 0).ok_or(BAD_NUMBER)?.unsigned_abs();
         let (pairs, rest) = options.values(options.left())?.as_chunks::<2>();

@@ -39,6 +39,7 @@ const COUNT: Error = Error::Corrupt("another number of elements than announced")
 #[derive(Default)]
 pub struct Encoder {
     compress: bool,
+    timeless: bool,
     /// Created when first needed.
     compressor: Option<lzf::Compressor>,
     buffered: Buffered,
@@ -99,6 +100,14 @@ impl Encoder {
         }
     }
 
+    /// Leaves the times of fields out, so that Redis 7.0 can load every hash.
+    pub fn without_times(self) -> Encoder {
+        Encoder {
+            timeless: true,
+            ..self
+        }
+    }
+
     /// Begins a collection of `count` elements (of a hash: fields). A `key` is written
     /// between type and value, as in files; payloads have none.
     pub fn begin(&mut self, kind: ValueType, count: u64, key: Option<&[u8]>) {
@@ -122,7 +131,9 @@ impl Encoder {
     /// Says, after [`Encoder::begin`], that fields of the hash have times, none of them before
     /// `first_ms`. Only Redis from 7.4 on can load such a hash.
     pub fn has_times(&mut self, first_ms: UnixMs) {
-        self.state.first_ms = first_ms;
+        if !self.timeless {
+            self.state.first_ms = first_ms;
+        }
     }
 
     /// Writes or buffers the next element. Elements other than those of lists may come

@@ -10,7 +10,7 @@ use crate::rdb::Element;
 use crate::storage::{DbIndex, Direction, KeyMeta, Txn, View};
 use crate::types::definition::{
     Added, Build, Definition, Each, EachScored, Limits, Member, NextScored, Scored, Sortable,
-    Stored, all_elements, count_packed, each_packed, is_within, of_another_type,
+    ROW_OVERHEAD, Stored, all_elements, count_packed, each_packed, is_within, of_another_type,
 };
 use crate::types::hashed::{Chunk, Walk};
 use crate::types::source::Source;
@@ -23,6 +23,9 @@ pub struct HashType;
 
 /// The definition of sets.
 pub struct SetType;
+
+/// Bytes of a time.
+const TIME_BYTES: u64 = 8;
 
 /// The number of elements.
 fn count(stored: Stored<'_>) -> OpResult<u64> {
@@ -110,6 +113,19 @@ impl Definition for HashType {
             (true, UnixMs::NONE) => "listpack",
             (true, _) => "listpackex",
             (false, _) => "hashtable",
+        })
+    }
+
+    /// A field with a time has two rows more: the time, and its place in the order of times.
+    fn row_bytes(&self, element: &Element<'_>) -> Option<u64> {
+        let bytes = element.bytes() as u64 + ROW_OVERHEAD;
+        Some(match *element {
+            Element::Field {
+                field, expire_ms, ..
+            } if expire_ms.is_some() => {
+                bytes + 2 * (field.len() as u64 + TIME_BYTES + ROW_OVERHEAD)
+            }
+            _ => bytes,
         })
     }
 }
