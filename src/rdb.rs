@@ -250,14 +250,6 @@ pub struct FieldTimes {
 }
 
 impl FieldTimes {
-    /// Counts a hash with this many such fields.
-    pub fn count_hash(&mut self, fields: u64) {
-        self.hashes += u64::from(fields > 0);
-        self.fields += fields;
-    }
-}
-
-impl FieldTimes {
     /// The text of a report. `all_taken`: expired fields were kept, too.
     pub fn describe(&self, all_taken: bool) -> String {
         let FieldTimes { hashes, fields } = self;

@@ -198,7 +198,19 @@ fn set_times(ctx: &mut WriteCtx<'_>, args: &[&[u8]], unit: Unit, name: &str) -> 
         }
         ctx.reply.int(answer);
     }
-    finish_times(ctx, key, hash, &changed, at_ms, is_over)
+    finish_times(ctx, key, hash, fields, &changed, at_ms, is_over)
+}
+
+/// Ends a command that has changed nothing: those of its fields go whose time is over.
+fn drop_over(
+    ctx: &mut WriteCtx<'_>,
+    key: &[u8],
+    mut hash: Members,
+    fields: &[&[u8]],
+) -> CmdResult {
+    hash.drop_over(ctx.txn, fields)?;
+    ctx.txn.no_effect();
+    Ok(hash.save(ctx.txn, key)?)
 }
 
 /// Saves a hash fields of which got a time, or were deleted because that is over.
@@ -206,12 +218,13 @@ fn finish_times(
     ctx: &mut WriteCtx<'_>,
     key: &[u8],
     hash: Members,
+    fields: &[&[u8]],
     changed: &[&[u8]],
     at_ms: UnixMs,
     is_over: bool,
 ) -> CmdResult {
     if changed.is_empty() {
-        return Ok(());
+        return drop_over(ctx, key, hash, fields);
     }
     let event = if is_over { "hdel" } else { "hexpire" };
     ctx.event(Class::HASH, event, key);
@@ -299,20 +312,22 @@ fn hpersist(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
             }
         });
     }
-    finish_persist(ctx, key, hash, &persisted)
+    finish_persist(ctx, key, hash, fields, &persisted)
 }
 
 fn finish_persist(
     ctx: &mut WriteCtx<'_>,
     key: &[u8],
     hash: Members,
+    fields: &[&[u8]],
     persisted: &[&[u8]],
 ) -> CmdResult {
-    if !persisted.is_empty() {
-        ctx.event(Class::HASH, "hpersist", key);
-        hash.save(ctx.txn, key)?;
-        state(ctx, &[b"HPERSIST", key], true, persisted);
+    if persisted.is_empty() {
+        return drop_over(ctx, key, hash, fields);
     }
+    ctx.event(Class::HASH, "hpersist", key);
+    hash.save(ctx.txn, key)?;
+    state(ctx, &[b"HPERSIST", key], true, persisted);
     Ok(())
 }
 
@@ -367,8 +382,8 @@ fn hgetex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         }
     }
     match persists {
-        true => finish_persist(ctx, key, hash, &changed),
-        false => finish_times(ctx, key, hash, &changed, at_ms, is_over),
+        true => finish_persist(ctx, key, hash, fields, &changed),
+        false => finish_times(ctx, key, hash, fields, &changed, at_ms, is_over),
     }
 }
 
@@ -388,7 +403,7 @@ fn hgetdel(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
             removed.push(*field);
         }
     }
-    finish_times(ctx, key, hash, &removed, UnixMs::NONE, true)
+    finish_times(ctx, key, hash, fields, &removed, UnixMs::NONE, true)
 }
 
 /// The time that HSETEX gives to fields.
@@ -464,15 +479,15 @@ fn hsetex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         pairs,
     } = SetOptions::parse(args, ctx.txn.now_ms())?;
     let mut hash = Members::open(ctx.txn, ctx.db, key, ValueType::Hash)?;
+    let fields: Vec<&[u8]> = pairs.iter().map(|[field, _]| *field).collect();
     if let Some(must_exist) = must_exist {
-        for [field, _] in pairs {
+        for field in &fields {
             if hash.contains(ctx.txn, field)? != must_exist {
                 ctx.reply.int(NOT_MET);
-                return Ok(());
+                return drop_over(ctx, key, hash, &fields);
             }
         }
     }
-    let fields: Vec<&[u8]> = pairs.iter().map(|[field, _]| *field).collect();
     match time {
         NewTime::At(at_ms) if at_ms <= ctx.txn.expiry_now_ms() => {
             delete_over(ctx, key, hash, &fields)?;

@@ -80,6 +80,7 @@ fn hdel(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         if removed > 0 {
             ctx.event(Class::HASH, "hdel", args[1]);
         }
+        hash.drop_over(ctx.txn, &args[2..])?;
         hash.save(ctx.txn, args[1])?;
     }
     ctx.reply.int(removed);

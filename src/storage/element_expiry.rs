@@ -54,6 +54,15 @@ struct Removed {
     more: bool,
 }
 
+/// Due elements of a collection.
+#[derive(Default)]
+struct Due {
+    /// Their rows in the index.
+    rows: Vec<RowKey>,
+    /// The time of the first one behind them; 0 if there is none.
+    next_ms: UnixMs,
+}
+
 impl Txn {
     /// Begins a pass over the keys of `db` some elements of which are due at `now_ms`; `None` if
     /// there can be none.
@@ -236,37 +245,18 @@ impl Txn {
             Some((within, from)) if within == id => from,
             _ => keys::element_due_from(due_tag, id, due_ms),
         };
-        let mut places: Vec<RowKey> = Vec::new();
-        let mut next_ms = UnixMs::NONE;
-        let mut rows = self.scan(
-            db,
-            &from,
-            &keys::element_end(due_tag, id),
-            Direction::Forward,
-        )?;
-        while let Some((row_key, _)) = rows.next()? {
-            let (expire_ms, place) = keys::split_element_due(row_key)?;
-            let is_over = expire_ms <= pass.now_ms;
-            if !is_over || places.len() >= allowance.elements || allowance.bytes == 0 {
-                next_ms = expire_ms;
-                if is_over {
-                    pass.within = Some((id, RowKey::from_slice(row_key)));
-                }
-                break;
-            }
-            allowance.bytes = allowance.bytes.saturating_sub(place.len());
-            places.push(RowKey::from_slice(row_key));
-        }
-        drop(rows);
-        for row_key in &places {
+        let Due { rows, next_ms } = self.due_rows(pass, id, due_tag, &from, allowance)?;
+        let mut members = Vec::with_capacity(rows.len());
+        for row_key in &rows {
             let (_, place) = keys::split_element_due(row_key)?;
             self.delete_row(db, &keys::placed(tag, id, place))?;
             if let Some(time_tag) = kind.time_tag() {
                 self.delete_row(db, &keys::placed(time_tag, id, place))?;
             }
             self.delete_row(db, row_key)?;
+            members.push(keys::member_at(place).into());
         }
-        let removed = places.len() as u64;
+        let removed = rows.len() as u64;
         let count = grown.counted.count.checked_sub(removed);
         grown.counted.count = count.ok_or(Corrupt("collection count"))?;
         grown.timed = match next_ms {
@@ -280,11 +270,6 @@ impl Txn {
                 &keys::element_prefix(tag, id),
                 &keys::element_end(tag, id),
             );
-        }
-        let mut members = Vec::with_capacity(places.len());
-        for row_key in &places {
-            let (_, place) = keys::split_element_due(row_key)?;
-            members.push(keys::member_at(place).into());
         }
         self.note_expired_elements(db, key, kind, &members);
         let meta = Meta {
@@ -300,5 +285,33 @@ impl Txn {
             members,
             more: pass.within.is_some(),
         })
+    }
+    /// The rows of due elements in a collection's own index, from a place on; notes in the pass
+    /// where the index continues if more are due.
+    fn due_rows(
+        &mut self,
+        pass: &mut ElementPass,
+        id: CollectionId,
+        due_tag: u8,
+        from: &[u8],
+        allowance: &mut Allowance,
+    ) -> Result<Due> {
+        let mut due = Due::default();
+        let end = keys::element_end(due_tag, id);
+        let mut rows = self.scan(pass.db, from, &end, Direction::Forward)?;
+        while let Some((row_key, _)) = rows.next()? {
+            let (expire_ms, place) = keys::split_element_due(row_key)?;
+            let is_over = expire_ms <= pass.now_ms;
+            if !is_over || due.rows.len() >= allowance.elements || allowance.bytes == 0 {
+                due.next_ms = expire_ms;
+                if is_over {
+                    pass.within = Some((id, RowKey::from_slice(row_key)));
+                }
+                break;
+            }
+            allowance.bytes = allowance.bytes.saturating_sub(place.len());
+            due.rows.push(RowKey::from_slice(row_key));
+        }
+        Ok(due)
     }
 }

@@ -122,7 +122,7 @@ fn info_by_section() {
     let keyspace = text(&client.run("info keyspace"));
     assert_eq!(
         keyspace,
-        "# Keyspace\r\ndb0:keys=1,expires=0,avg_ttl=0,subexpiry=0\r\n"
+        "# Keyspace\r\ndb0:keys=1,expires=0,avg_ttl=0\r\n"
     );
     assert_eq!(text(&client.run("info nonsense")), "");
     let default = text(&client.run("info"));

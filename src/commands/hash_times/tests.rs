@@ -174,6 +174,24 @@ fn a_hash_without_living_fields_is_empty_and_then_gone() {
             ],
         );
         client.check();
+        // A command that writes takes what it names along, and the key with the last field.
+        let mut other = Client::with(|storage| storage.packed_max_entries = 0);
+        for (name, rest) in [
+            ("hdel", "a b"),
+            ("hgetdel", "fields 2 a b"),
+            ("hgetex", "persist fields 2 a b"),
+            ("hexpire", "100 fields 2 a b"),
+            ("hpersist", "fields 2 a b"),
+        ] {
+            let logged = other.logged().len();
+            other.run("hset h a 1 b 2");
+            other.run("hpexpire h 100 fields 2 a b");
+            other.advance_ms(100);
+            other.run(&format!("{name} h {rest}"));
+            check(&mut other, &[("exists h", "0")]);
+            assert_eq!(other.logged()[logged + 2], "HDEL h a b", "{name}");
+            other.check();
+        }
         assert_eq!(expire(&client, START_MS + 99, 8), 0);
         assert_eq!(expire(&client, START_MS + 100, 8), 2);
         check(&mut client, &[("exists h", "0"), ("dbsize", "0")]);

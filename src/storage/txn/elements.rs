@@ -19,9 +19,10 @@ impl Txn {
         kind: ValueType,
         members: &[Box<[u8]>],
     ) {
-        let (command, class, event): (&[u8], _, _) = match kind {
-            ValueType::Set => (b"SREM", Class::SET, "sexpired"),
-            _ => (b"HDEL", Class::HASH, "hexpired"),
+        let (command, class, event): (&[u8], _, _) = if kind == ValueType::Set {
+            (b"SREM", Class::SET, "sexpired")
+        } else {
+            (b"HDEL", Class::HASH, "hexpired")
         };
         for members in members.chunks(LOGGED_ELEMENTS) {
             let members = members.iter().map(AsRef::as_ref);

@@ -24,6 +24,15 @@ pub struct HashType;
 /// The definition of sets.
 pub struct SetType;
 
+/// The tag of the rows of members.
+fn element_tag(kind: ValueType) -> u8 {
+    if kind == ValueType::Set {
+        tag::SET_MEMBER
+    } else {
+        tag::HASH_FIELD
+    }
+}
+
 /// Bytes of a time.
 const TIME_BYTES: u64 = 8;
 
@@ -51,10 +60,7 @@ fn walk(
         return each_packed(packed_entries(stored), each);
     }
     let id = Counted::decode(stored.body)?.id;
-    let tag = match stored.meta.kind {
-        ValueType::Set => tag::SET_MEMBER,
-        _ => tag::HASH_FIELD,
-    };
+    let tag = element_tag(stored.meta.kind);
     let (from, to) = (keys::element_prefix(tag, id), keys::element_end(tag, id));
     let mut each_row = |row_key: &[u8], row: &[u8], expire_ms| {
         each(Entry {
@@ -306,9 +312,10 @@ impl Build for BuildMembers<'_> {
     }
 
     fn counted_tags(&self) -> &'static [u8] {
-        match self.value_type {
-            ValueType::Set => &[tag::SET_MEMBER],
-            _ => &[tag::HASH_FIELD],
+        if self.value_type == ValueType::Set {
+            &[tag::SET_MEMBER]
+        } else {
+            &[tag::HASH_FIELD]
         }
     }
 

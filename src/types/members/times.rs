@@ -206,6 +206,15 @@ impl Members {
         Ok(())
     }
 
+    /// Removes those of some members whose time is over, so that [`Members::save`] writes and logs
+    /// that although nothing else has changed.
+    pub fn drop_over(&mut self, txn: &mut Txn, members: &[&[u8]]) -> OpResult<()> {
+        self.changed |= !self.expired.is_empty();
+        members
+            .iter()
+            .try_for_each(|member| self.drop_if_over(txn, member))
+    }
+
     /// About how many bytes a packed body takes with its times.
     pub(super) fn packed_bytes(&self) -> usize {
         match &self.form {
