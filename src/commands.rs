@@ -37,6 +37,7 @@ mod expire;
 pub mod field_times;
 mod functions;
 mod geo;
+mod hash_times;
 mod hashes;
 mod hyperloglog;
 mod keys;
@@ -91,6 +92,7 @@ const FAMILIES: &[&[Command]] = &[
     dump::COMMANDS,
     expire::COMMANDS,
     geo::COMMANDS,
+    hash_times::COMMANDS,
     hashes::COMMANDS,
     hyperloglog::COMMANDS,
     info::COMMANDS,

@@ -8,7 +8,7 @@
 //! | [`reader`] | lengths, strings, doubles: the primitives of the format |
 //! | [`listpack`], [`ziplist`], [`zipmap`], [`intset`] | collections packed into one string |
 //! | [`decode`] | a value of any type and encoding, element by element |
-//! | [`encode`] | a value element by element, in the encodings of Redis 7.0 |
+//! | [`encode`] | a value element by element, in the encodings of Redis 7.0 (7.4 for times of fields) |
 //! | [`stream`] | streams, in both directions |
 //! | [`module`] | values of modules, in both directions |
 //! | [`file`] | RDB files, in both directions |
@@ -50,6 +50,9 @@ pub(crate) use tests::{mutate, timed_hashes};
 
 /// The version that is written: that of Redis 7.0, which all later versions can read.
 const VERSION_WRITTEN: u16 = 10;
+
+/// The version that is written where fields of hashes have times: that of Redis 7.4.
+const VERSION_WITH_TIMES: u16 = 12;
 
 /// The highest version of Redis that can be read: that of Redis 7.4.
 const VERSION_READ: u16 = 12;
@@ -216,6 +219,14 @@ pub struct StreamState {
 }
 
 impl Element<'_> {
+    /// Whether the element's own time is over at `now_ms`.
+    pub fn is_over(&self, now_ms: UnixMs) -> bool {
+        match *self {
+            Element::Field { expire_ms, .. } => expire_ms.is_some() && expire_ms <= now_ms,
+            _ => false,
+        }
+    }
+
     /// Bytes of the element's content.
     pub fn bytes(&self) -> usize {
         match self {
@@ -242,14 +253,6 @@ pub struct FieldTimes {
     pub hashes: u64,
     /// Such fields, including expired ones that were left out.
     pub fields: u64,
-}
-
-impl FieldTimes {
-    /// Counts a hash with this many such fields.
-    pub fn count_hash(&mut self, fields: u64) {
-        self.hashes += u64::from(fields > 0);
-        self.fields += fields;
-    }
 }
 
 impl FieldTimes {

@@ -28,6 +28,7 @@ pub mod source;
 pub mod stream;
 pub mod string;
 pub mod table;
+mod timed_rows;
 pub mod zset;
 
 #[cfg(test)]

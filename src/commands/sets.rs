@@ -134,7 +134,10 @@ fn srandmember(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         _ => return Err(Error::Syntax),
     };
     match (load(ctx, args[1])?, count) {
-        (Some(set), Some(count)) => elements::reply_samples(ctx, &set, count, false)?,
+        (Some(set), Some(count)) => {
+            let len = set.living(ctx.view)?;
+            elements::reply_samples(ctx, (&set, len), count, false)?;
+        }
         (Some(set), None) => set.sample(ctx.view, |member, _| ctx.reply.bulk(member))?,
         (None, Some(_)) => ctx.reply.array(0),
         (None, None) => ctx.reply.null(),

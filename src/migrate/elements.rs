@@ -121,7 +121,7 @@ impl Maker {
     }
 
     /// Number of fields of the key whose expiry the target does not support.
-    pub fn lost_times(&self) -> u64 {
+    pub(super) fn lost_times(&self) -> u64 {
         match self.abilities.field_times {
             true => 0,
             false => self.timed_fields,

@@ -477,7 +477,8 @@ fn collections_larger_than_small_are_streamed() {
 
 #[test]
 fn a_file_begins_with_the_version() {
-    assert_eq!(&encode::magic(), b"REDIS0010");
+    assert_eq!(&encode::magic(false), b"REDIS0010");
+    assert_eq!(&encode::magic(true), b"REDIS0012");
 }
 
 /// Decodes mutated payloads with a valid checksum: none may cause a panic.

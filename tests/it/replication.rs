@@ -7,6 +7,7 @@
 //! - this file: shared helpers
 //! - `sync`: full and partial syncs, kills, trims, commands that a replica refuses
 //! - `chaos`: random failures
+//! - `fields`: times of hash fields
 //! - `kill_points`: a kill of either side at every step
 //! - `redis_master`: replicas of a Redis
 //! - `redis_peers`: replicas that are Redis, older or with fewer DBs than their master
@@ -18,6 +19,7 @@
 //! Environment: `KEDIS_REPLICATION_ROUNDS` (3), `KEDIS_REPLICATION_SEED`.
 
 mod chaos;
+mod fields;
 mod kill_points;
 pub mod load;
 mod peers;

@@ -101,7 +101,7 @@ pub(super) fn keyspace(text: &mut Text, server: &Server) {
         let counts = keyspace.counts();
         if counts.keys > 0 {
             text.line(format_args!(
-                "db{}:keys={},expires={},avg_ttl=0,subexpiry=0",
+                "db{}:keys={},expires={},avg_ttl=0",
                 db.0, counts.keys, counts.expires
             ));
         }

@@ -22,7 +22,7 @@ type Source = Box<dyn Scored>;
 fn open(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Source> {
     match view.lookup(db, key)? {
         None => Ok(Box::new(Nothing)),
-        Some(found) => definition(found.meta.kind).scored(db, found),
+        Some(found) => definition(found.meta.kind).scored(view, db, found),
     }
 }
 

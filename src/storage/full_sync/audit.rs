@@ -103,6 +103,11 @@ impl Audit {
                 self.found(tag::TTL, &[&expire_ms.0.to_be_bytes(), user_key]);
                 return Ok(());
             }
+            tag::DUE => {
+                let (due_ms, user_key) = keys::split_due(key)?;
+                self.found(tag::DUE, &[&due_ms.0.to_be_bytes(), user_key]);
+                return Ok(());
+            }
             tag::RECLAIM => {
                 keys::split_reclaim(key)?;
                 return Ok(decode_reclaim(value).map(drop)?);
@@ -132,6 +137,22 @@ impl Audit {
                 self.stated(tag::STREAM_OWNED, &[PAIR, group, &owner, entry]);
             }
             tag::STREAM_OWNED => self.found(tag::STREAM_OWNED, &[PAIR, place]),
+            tag::FIELD_TIME => {
+                self.hashed(key)?;
+                let (id, place) = split(place, OF_COLLECTION)?;
+                self.found(tag::FIELD_DUE, &[PAIR, id, value, place]);
+            }
+            tag::SET_MEMBER => {
+                self.hashed(key)?;
+                if !value.is_empty() {
+                    let (id, place) = split(place, OF_COLLECTION)?;
+                    self.found(tag::MEMBER_DUE, &[PAIR, id, value, place]);
+                }
+            }
+            tag::FIELD_DUE | tag::MEMBER_DUE => {
+                keys::split_element_due(key)?;
+                self.stated(*tag, &[PAIR, place]);
+            }
             tag if tag::HASHED.contains(&tag) => self.hashed(key)?,
             _ => {}
         }
@@ -143,6 +164,10 @@ impl Audit {
         let expire_ms = found.meta.expire_ms;
         if expire_ms.is_some() {
             self.stated(tag::TTL, &[&expire_ms.0.to_be_bytes(), user_key]);
+        }
+        let due_ms = found.meta.due_ms;
+        if due_ms.is_some() {
+            self.stated(tag::DUE, &[&due_ms.0.to_be_bytes(), user_key]);
         }
         if !found.meta.rows {
             return Ok(());
@@ -334,6 +359,9 @@ fn about(tag: u8) -> &'static str {
         tag::SET_MEMBER => "members of sets",
         tag::ZSET_MEMBER | tag::ZSET_SCORE => "members of sorted sets",
         tag::TTL => "keys with an expiry",
+        tag::FIELD_TIME | tag::FIELD_DUE => "times of fields",
+        tag::MEMBER_DUE => "times of members",
+        tag::DUE => "keys with timed elements",
         tag::STREAM_ENTRY => "entries of streams",
         tag::STREAM_GROUP => "groups of streams",
         tag::STREAM_CONSUMER | tag::STREAM_CONSUMER_NAME => "consumers of streams",

@@ -31,6 +31,11 @@ impl Family {
         self.templates.iter().flat_map(Template::commands)
     }
 
+    /// A command without which the family cannot be compared with an older oracle.
+    pub fn needs(&self) -> Option<&'static str> {
+        (self.name == "fields").then_some("hsetex")
+    }
+
     /// Draws one step.
     pub fn draw(&self, rng: &mut fastrand::Rng) -> Step {
         let template = &self.templates[rng.usize(..self.templates.len())];
@@ -65,6 +70,7 @@ pub fn all() -> Vec<Family> {
         ("hll", 'p', HLL),
         ("keys", 's', KEYS),
         ("hashes", 'h', HASHES),
+        ("fields", 'h', FIELDS),
         ("lists", 'l', LISTS),
         ("sets", 'e', SETS),
         ("zsets", 'z', ZSETS),
@@ -267,6 +273,44 @@ const HASHES: &str = "
     HSTRLEN $k $m
     HRANDFIELD $k [ $count [ WITHVALUES | FOO ] ]
     HSET $k $m $v $m
+";
+
+/// Needs an oracle of Redis 8.
+const FIELDS: &str = "
+    HSET $k {* $M $v }
+    HSET $k { $m $v }
+    HGETALL $k
+    HLEN $k
+    HDEL $k { $m }
+    HINCRBY $k $m $n
+    HSETNX $k $m $v
+    HEXPIRE $k $ex FIELDS 1 $m
+    HEXPIRE $k $ex [ NX | XX | GT | LT ] FIELDS 2 $m $m
+    HEXPIRE $k $ex [ NX | FOO ] [ XX ] FIELDS 1 $m
+    HPEXPIRE $k $px [ NX | XX | GT | LT ] FIELDS 2 $m $m
+    HEXPIREAT $k $exat [ NX | XX | GT | LT ] FIELDS 3 $m $m $m
+    HPEXPIREAT $k $pxat [ NX | XX | GT | LT ] FIELDS 1 $m
+    HPEXPIREAT $k $pxat FIELDS $count { $m }
+    HPERSIST $k FIELDS 1 $m
+    HPERSIST $k FIELDS 2 $m $m
+    HPERSIST $k [ FIELDS ] $count { $m }
+    HTTL $k FIELDS 2 $m $m
+    HPTTL $k FIELDS 2 $m $m
+    HEXPIRETIME $k FIELDS 1 $m
+    HPEXPIRETIME $k FIELDS 2 $m $m
+    HTTL $k [ FIELDS | FOO ] $count { $m }
+    HGETEX $k [ EX $ex | PX $px | EXAT $exat | PXAT $pxat | PERSIST ] FIELDS 2 $m $m
+    HGETEX $k [ EX $ex ] [ PX $px ] [ PERSIST ] FIELDS $count { $m }
+    HSETEX $k [ FNX | FXX ] [ EX $ex | PX $px | EXAT $exat | PXAT $pxat | KEEPTTL ] FIELDS 2 $m $v $m $v
+    HSETEX $k [ KEEPTTL | EX $ex ] [ FXX | FNX ] FIELDS 1 $m $v
+    HSETEX $k [ FNX ] [ FXX ] [ EX $ex ] [ PX $px ] [ KEEPTTL ] FIELDS $count { $m $v }
+    HGETDEL $k FIELDS 2 $m $m
+    HGETDEL $k [ FIELDS ] $count { $m }
+    HTTL $K FIELDS 1 $m
+    HEXPIRE $K $ex FIELDS 1 $m
+    HSETEX $K EX $ex FIELDS 1 $m $v
+    COPY $k $k [ REPLACE ]
+    RENAME $k $k
 ";
 
 const LISTS: &str = "
