@@ -15,7 +15,7 @@
 //!   0C TTL       0C ‖ expire ms (8) ‖ user key        → type
 //!   0E fragment  0E ‖ id (8) ‖ index (8)              → up to 4 KiB of a long string
 //!   0F reclaim   0F ‖ id (8)                          → type ‖ count (8)
-//!   11 … 16      streams: see [`stream`]
+//!   11 … 16, 30 … 34  streams: see [`stream`]
 //! in `default`  see [`system`]
 //! in `binlog`   see [`binlog`]
 //! ```
@@ -47,10 +47,10 @@ pub struct Corrupt(pub &'static str);
 
 /// The version of the disk format that this build writes. Older databases are converted when they
 /// are opened.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// The version of the rows of DBs and of the binlog, which are sent to replicas unchanged.
-pub const ROWS_VERSION: u32 = 1;
+pub const ROWS_VERSION: u32 = 2;
 
 /// The id of a collection or of a long string: unique in the whole database, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,7 +101,8 @@ value_types! {
     Zset = 0x09, "zset", [ZSET_MEMBER, ZSET_SCORE];
     /// Entries by id, and groups of consumers.
     Stream = 0x10, "stream", [
-        STREAM_ENTRY, STREAM_GROUP, STREAM_CONSUMER, STREAM_CONSUMER_NAME, STREAM_PENDING, STREAM_OWNED
+        STREAM_ENTRY, STREAM_GROUP, STREAM_CONSUMER, STREAM_CONSUMER_NAME, STREAM_PENDING, STREAM_OWNED,
+        STREAM_TIMED, STREAM_IID, STREAM_IID_ORDER, STREAM_PRODUCER, STREAM_PRODUCER_NAME
     ];
 }
 
@@ -158,6 +159,16 @@ pub mod tag {
         STREAM_PENDING = 0x15;
         /// The same entry, by consumer.
         STREAM_OWNED = 0x16;
+        /// The same entry, by the time of its delivery.
+        STREAM_TIMED = 0x30;
+        /// An idempotent id of a producer.
+        STREAM_IID = 0x31;
+        /// The same id, by its entry.
+        STREAM_IID_ORDER = 0x32;
+        /// One producer of idempotent ids, by number.
+        STREAM_PRODUCER = 0x33;
+        /// The number of a producer, by name.
+        STREAM_PRODUCER_NAME = 0x34;
     }
 
     /// Tags of rows in hash order ([`super::keys::hashed`]). A full sync checks the positions of
@@ -177,7 +188,7 @@ mod tests {
             tag::ALL,
             [
                 0x01, 0x04, 0x06, 0x08, 0x0A, 0x0B, 0x0C, 0x0E, 0x0F, 0x11, 0x12, 0x13, 0x14, 0x15,
-                0x16
+                0x16, 0x30, 0x31, 0x32, 0x33, 0x34
             ]
         );
     }

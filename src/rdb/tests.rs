@@ -100,6 +100,11 @@ fn stream_word(part: StreamPart<'_>) -> String {
             ..
         } => format!("consumer:{}:{seen_ms}:{pending}", hex(name)),
         StreamPart::Owned(id) => format!("owned:{id}"),
+        StreamPart::Released(id) => format!("released:{id}"),
+        StreamPart::Idempotence { duration_s, most } => format!("idempotence:{duration_s},{most}"),
+        StreamPart::Producer(name) => format!("producer:{}", hex(name)),
+        StreamPart::Iid { iid, entry } => format!("iid:{},{entry}", hex(iid)),
+        StreamPart::IidCounts { added, duplicates } => format!("iids:{added},{duplicates}"),
     }
 }
 
@@ -273,7 +278,7 @@ fn the_envelope_is_checked() {
     for version in [0, 6, 12] {
         assert!(read(&sealed(b"\0\x01x", version)).is_ok(), "{version}");
     }
-    for version in [13, 79, 81, u16::MAX] {
+    for version in [16, 79, 81, u16::MAX] {
         let payload = sealed(b"\0\x01x", version);
         assert!(matches!(read(&payload), Err(Error::Envelope)), "{version}");
     }
