@@ -35,7 +35,8 @@ pub fn kind_of(number: u8) -> Result<ValueType> {
         kind::MODULE_PRE_GA | kind::MODULE_2 => {
             return Err(Error::Unsupported("values of modules"));
         }
-        28.. => return Err(Error::Unsupported("values of a type of newer servers")),
+        // Arrays, hashes with templates, and rate limits.
+        28..=33 => return Err(Error::Unsupported("values of a type of newer servers")),
         _ => return Err(Error::Corrupt("a type that does not exist")),
     })
 }

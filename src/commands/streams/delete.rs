@@ -139,7 +139,8 @@ fn xdelex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
     let deleted = delete(ctx, &mut stream, &ids, &mut fates, true)?;
     if let (References::Delete, Some(referrers)) = (references, &mut referrers) {
-        for id in &deleted {
+        // References to entries that are gone already go too.
+        for id in &ids {
             referrers.forget(ctx.txn, *id)?;
         }
     }
