@@ -15,7 +15,7 @@
 //!   0C TTL       0C ‖ expire ms (8) ‖ user key        → type
 //!   0E fragment  0E ‖ id (8) ‖ index (8)              → up to 4 KiB of a long string
 //!   0F reclaim   0F ‖ id (8)                          → type ‖ count (8)
-//!   11 … 16      streams: see [`stream`]
+//!   11 … 16, 30 … 34  streams: see [`stream`]
 //!   1D sortedint 1D ‖ id (8) ‖ integer (8)            → (empty): see [`sortedint`]
 //!   2C time       2C ‖ id (8) ‖ h(field) (8) ‖ field   → expire ms (8) of a field of a hash
 //!   2D due        2D ‖ id (8) ‖ expire ms (8) ‖ h(field) (8) ‖ field     → (empty)
@@ -139,7 +139,8 @@ value_types! {
     Zset = 0x09, "zset", [ZSET_MEMBER, ZSET_SCORE];
     /// Entries by id, and groups of consumers.
     Stream = 0x10, "stream", [
-        STREAM_ENTRY, STREAM_GROUP, STREAM_CONSUMER, STREAM_CONSUMER_NAME, STREAM_PENDING, STREAM_OWNED
+        STREAM_ENTRY, STREAM_GROUP, STREAM_CONSUMER, STREAM_CONSUMER_NAME, STREAM_PENDING, STREAM_OWNED,
+        STREAM_TIMED, STREAM_IID, STREAM_IID_ORDER, STREAM_PRODUCER, STREAM_PRODUCER_NAME
     ];
     /// Integers in their order.
     SortedInt = 0x1C, "sortedint", [SORTED_INT];
@@ -208,6 +209,16 @@ pub mod tag {
         MEMBER_DUE = 0x2E;
         /// Keys in the order in which the first of their elements expires.
         DUE = 0x2F;
+        /// The same entry, by the time of its delivery.
+        STREAM_TIMED = 0x30;
+        /// An idempotent id of a producer.
+        STREAM_IID = 0x31;
+        /// The same id, by its entry.
+        STREAM_IID_ORDER = 0x32;
+        /// One producer of idempotent ids, by number.
+        STREAM_PRODUCER = 0x33;
+        /// The number of a producer, by name.
+        STREAM_PRODUCER_NAME = 0x34;
     }
 
     /// Tags of rows in hash order ([`super::keys::hashed`]). A full sync checks the positions of
@@ -227,7 +238,7 @@ mod tests {
             tag::ALL,
             [
                 0x01, 0x04, 0x06, 0x08, 0x0A, 0x0B, 0x0C, 0x0E, 0x0F, 0x11, 0x12, 0x13, 0x14, 0x15,
-                0x16, 0x1D, 0x2C, 0x2D, 0x2E, 0x2F
+                0x16, 0x1D, 0x2C, 0x2D, 0x2E, 0x2F, 0x30, 0x31, 0x32, 0x33, 0x34
             ]
         );
     }

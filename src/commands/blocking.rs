@@ -65,6 +65,7 @@ fn wait(
         kind,
         timeout_ms,
         minds_loss: false,
+        retry_ms: None,
         request: None,
     }))
 }

@@ -315,7 +315,15 @@ impl ValueType {
             ValueType::Stream => {
                 let body = StreamBody::decode(body)?;
                 let entries = counted(tag::STREAM_ENTRY, body.length);
-                smallvec![entries, counted(tag::STREAM_GROUP, body.groups)]
+                let idempotence = body.idempotence;
+                smallvec![
+                    entries,
+                    counted(tag::STREAM_GROUP, body.groups),
+                    counted(tag::STREAM_IID, idempotence.tracked),
+                    counted(tag::STREAM_IID_ORDER, idempotence.tracked),
+                    counted(tag::STREAM_PRODUCER, idempotence.producers),
+                    counted(tag::STREAM_PRODUCER_NAME, idempotence.producers),
+                ]
             }
         })
     }

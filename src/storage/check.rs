@@ -49,8 +49,10 @@ struct Stated {
     consumers: u64,
     /// Pending entries, by the groups.
     pending: u64,
-    /// Pending entries, by the consumers.
+    /// Pending entries, by the consumers, and those that none owns.
     owned: u64,
+    /// Pending entries of groups that store them by time.
+    timed: u64,
 }
 
 #[derive(Default)]
@@ -279,6 +281,8 @@ impl Found {
                     let stated = stated.or_default();
                     stated.consumers += row.consumers;
                     stated.pending += row.pending;
+                    stated.owned += row.released;
+                    stated.timed += if row.timed { row.pending } else { 0 };
                 } else if element == tag::STREAM_CONSUMER {
                     stated.or_default().owned += ConsumerRow::decode(value)?.pending;
                 }
@@ -471,6 +475,7 @@ impl Found {
             ("names", tag::STREAM_CONSUMER_NAME, stated.consumers),
             ("pending entries", tag::STREAM_PENDING, stated.pending),
             ("owned entries", tag::STREAM_OWNED, stated.owned),
+            ("entries by time", tag::STREAM_TIMED, stated.timed),
         ] {
             let rows = self.rows(id, tag);
             if rows != stated {

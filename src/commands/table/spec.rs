@@ -10,6 +10,7 @@ use super::migrated::{Migrated, Part};
 use super::secrets::Secret;
 use super::tips::Tip;
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::commands::{CmdResult, ReadCtx, SessionCtx, WriteCtx};
 use crate::encoding::ValueType;
 use crate::storage::DbIndex;
@@ -136,6 +137,8 @@ pub struct Wait {
     pub timeout_ms: u64,
     /// Whether the command is also tried again when a key is gone or holds another type.
     pub minds_loss: bool,
+    /// When the command is tried again although no key has changed, in Unix ms.
+    pub retry_ms: Option<UnixMs>,
     /// The request that is tried again, if it is not the one that came.
     pub request: Option<crate::state::request::Request>,
 }

@@ -121,7 +121,7 @@ fn what_is_no_file_is_refused() {
     }
     for (magic, version) in [
         (b"REDIS0000", 0),
-        (b"REDIS0013", 13),
+        (b"REDIS0016", 16),
         (b"VALKEY081", 81),
         (b"VALKEY011", 11),
     ] {

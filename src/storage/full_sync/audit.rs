@@ -15,7 +15,7 @@
 
 use crate::base::hash::KeyedHash;
 use crate::encoding::meta::decode_reclaim;
-use crate::encoding::stream::{ConsumerRow, GroupRow, PendingRow, decode_number};
+use crate::encoding::stream::{ConsumerRow, GroupRow, NO_CONSUMER, PendingRow, decode_number};
 use crate::encoding::{Corrupt, MetaView, keys, tag};
 use crate::storage::engine::{Db, Engine, Keyspace, random_bytes};
 use crate::storage::full_sync::snapshot::DataSet;
@@ -200,9 +200,15 @@ impl Audit {
             (tag::STREAM_CONSUMER, group.consumers),
             (tag::STREAM_CONSUMER_NAME, group.consumers),
             (tag::STREAM_PENDING, group.pending),
+            (
+                tag::STREAM_TIMED,
+                if group.timed { group.pending } else { 0 },
+            ),
         ] {
             self.stated_count(tag, &[id, &number], rows, 0);
         }
+        let released = [id, &number, &NO_CONSUMER.to_be_bytes()];
+        self.stated_count(tag::STREAM_OWNED, &released, group.released, 0);
         Ok(())
     }
 
@@ -217,7 +223,10 @@ impl Audit {
 
     fn count(&mut self, tag: u8, key: &[u8], place: &[u8]) -> Result<()> {
         let of = match tag {
-            tag::STREAM_CONSUMER | tag::STREAM_CONSUMER_NAME | tag::STREAM_PENDING => OF_GROUP,
+            tag::STREAM_CONSUMER
+            | tag::STREAM_CONSUMER_NAME
+            | tag::STREAM_PENDING
+            | tag::STREAM_TIMED => OF_GROUP,
             tag::STREAM_OWNED => OF_CONSUMER,
             _ => OF_COLLECTION,
         };
@@ -365,8 +374,10 @@ fn about(tag: u8) -> &'static str {
         tag::STREAM_ENTRY => "entries of streams",
         tag::STREAM_GROUP => "groups of streams",
         tag::STREAM_CONSUMER | tag::STREAM_CONSUMER_NAME => "consumers of streams",
-        tag::STREAM_PENDING | tag::STREAM_OWNED => "pending entries of streams",
         tag::SORTED_INT => "integers of sorted ints",
+        tag::STREAM_PENDING | tag::STREAM_OWNED | tag::STREAM_TIMED => "pending entries of streams",
+        tag::STREAM_IID | tag::STREAM_IID_ORDER => "idempotent ids of streams",
+        tag::STREAM_PRODUCER | tag::STREAM_PRODUCER_NAME => "producers of streams",
         _ => "elements of values",
     }
 }

@@ -150,10 +150,17 @@ pub fn agree(judge: Judge, command: &[Vec<u8>], ours: &Value, theirs: &Value) ->
 }
 
 /// What both versions report about streams in the same way: without Redis' radix tree, without
-/// times, and without what 7.4 counts differently (the lag of groups, and consumers that have
+/// times, without what only newer versions report, and without what 7.4 counts differently (the lag of groups, and consumers that have
 /// never got an entry).
 fn plain_stream(value: &Value) -> Value {
-    const LEFT_OUT: [&[u8]; 8] = [
+    const LEFT_OUT: [&[u8]; 15] = [
+        b"idmp-duration",
+        b"idmp-maxsize",
+        b"pids-tracked",
+        b"iids-tracked",
+        b"iids-added",
+        b"iids-duplicates",
+        b"nacked-count",
         b"radix-tree-keys",
         b"radix-tree-nodes",
         b"seen-time",

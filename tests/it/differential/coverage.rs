@@ -13,6 +13,10 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "the text is this server's own",
     ),
     (
+        "xackdel xcfgset xdelex xidmprecord xnack",
+        "newer than the oracle; `streams` compares them with one that is as new",
+    ),
+    (
         "client|no-touch client|setinfo cluster|myshardid waitaof",
         "newer than the oracle",
     ),
