@@ -162,10 +162,17 @@ impl Rewriter {
         let end = count.and_then(|n| usize::try_from(n).ok()?.checked_mul(2)?.checked_add(2));
         let data = end.and_then(|end| Some((args.get(2..end)?, args.get(end..)?)));
         let (pairs, options) = data.ok_or(MALFORMED)?;
+        let is_met =
+            |word: &&&[u8]| word.eq_ignore_ascii_case(b"nx") || word.eq_ignore_ascii_case(b"xx");
+        let options: Vec<&[u8]> = options
+            .iter()
+            .filter(|word| !is_met(word))
+            .copied()
+            .collect();
         let (mut out, mut commands) = (Vec::new(), 0);
         for pair in pairs.chunks_exact(2) {
             let set = [b"SET".as_slice(), pair[0], pair[1]];
-            let set: Vec<&[u8]> = set.iter().chain(options).copied().collect();
+            let set: Vec<&[u8]> = set.iter().chain(&options).copied().collect();
             match self.expiring(db, find(&set), TtlPlace::Option, &set, now_ms)? {
                 Rewritten::Same(_) => command(&mut out, &set),
                 Rewritten::Command(_, args) => command(&mut out, &args),
@@ -474,7 +481,7 @@ fn with_time<'a>(
             let at_ms = until(arg(2)?, time)?;
             Ok(Some(vec![word(b"SET"), key, value, word(b"PXAT"), at_ms]))
         }
-        TtlPlace::Option if args.len() < 4 => Ok(None),
+        TtlPlace::Option if args.len() < 5 => Ok(None),
         TtlPlace::Option => {
             let mut out: Vec<Cow<'a, [u8]>> = Vec::with_capacity(args.len());
             out.extend(args.iter().take(3).map(|arg| Cow::Borrowed(*arg)));
@@ -643,6 +650,49 @@ mod tests {
     }
 
     /// The tool used to end at the first such command.
+    #[test]
+    fn what_a_condition_allowed_is_unconditional() {
+        check(&[], 0, "SET k v IFEQ EX", "0: SET k v");
+        check(&[], 0, "SET k v IFDNE x PX", "impossible");
+        let timed = "0: SET k v PXAT 9000000";
+        check(&[], 0, "SET k v IFNE PX PXAT 9000000", timed);
+        check(&[], 0, "SET k v PXAT 9000000 IFEQ w", timed);
+    }
+
+    #[test]
+    fn pairs_with_a_time_become_sets() {
+        let flags: &[&str] = &["--rename-prefix", "a=c"];
+        for (options, kept) in [
+            (vec!["PXAT", "9000000", "NX"], vec!["PXAT", "9000000"]),
+            (vec!["XX", "KEEPTTL"], vec!["KEEPTTL"]),
+            (vec![], vec![]),
+        ] {
+            let args = [&["MSETEX", "2", "a", "1", "b", "2"], &options[..]].concat();
+            let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
+            let Ok(Rewritten::Commands(0, bytes, 2)) = rewriter(flags).rewrite(0, &args, NOW)
+            else {
+                panic!("{options:?}: not two commands");
+            };
+            let mut expected = Vec::new();
+            command(&mut expected, &[&["SET", "c", "1"], &kept[..]].concat());
+            command(&mut expected, &[&["SET", "b", "2"], &kept[..]].concat());
+            assert_eq!(bytes, expected, "{options:?}");
+        }
+        let flags: &[&str] = &["--prefix", "a"];
+        check(flags, 0, "MSETEX 2 a 1 b 2 EX 100", "0: 1 commands");
+        check(flags, 0, "MSETEX 2 c 1 b 2", "nothing");
+        check(&[], 0, "MSETEX 3 a 1 b 2", "impossible");
+        check(&[], 0, "MSETEX 9223372036854775807 a 1", "impossible");
+    }
+
+    #[test]
+    fn several_items_that_move_away_are_popped() {
+        let flags: &[&str] = &["--prefix", "a"];
+        check(flags, 0, "LMOVEM a b LEFT RIGHT COUNT 3 OBO", "0: LPOP a 3");
+        check(flags, 0, "LMOVEM a b RIGHT RIGHT", "0: RPOP a");
+        check(flags, 0, "LMOVEM b a LEFT RIGHT", "impossible");
+    }
+
     #[test]
     fn times_of_fields_are_left_out_and_counted() {
         let keep: &[&str] = &["--keep-going"];
