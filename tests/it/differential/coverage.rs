@@ -18,7 +18,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ),
     (
         "delex delifeq digest increx msetex lmovem blmovem sdiffcard sunioncard",
-        "newer than the oracle: unit tests, `newer` with newer servers, `blocking`",
+        "newer than the oracle: unit tests beside the families",
     ),
     (
         "acl|deluser acl|load acl|log acl|save acl|setuser",
