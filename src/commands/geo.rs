@@ -138,7 +138,8 @@ fn write_position(reply: &mut Reply, position: Position) {
     for degrees in [position.longitude, position.latitude] {
         let text = format!("{degrees:.17}");
         let text = text.trim_end_matches('0').trim_end_matches('.');
-        reply.double_text(if text == "-0" { "0" } else { text });
+        let text = if text == "-0" { "0" } else { text };
+        reply.double_text(text.as_bytes());
     }
 }
 

@@ -219,13 +219,13 @@ impl Reply {
         }
     }
 
-    /// A double with these digits; in RESP2 a bulk string of them.
-    pub fn double_text(&mut self, digits: &str) {
+    /// A double of which this is the text; in RESP2 a bulk string.
+    pub fn double_text(&mut self, text: &[u8]) {
         if self.resp3 {
             self.buf.push(b',');
-            self.line(digits.as_bytes());
+            self.line(text);
         } else {
-            self.bulk(digits.as_bytes());
+            self.bulk(text);
         }
     }
 
