@@ -24,6 +24,7 @@ mod acl;
 mod bitfield;
 mod bits;
 mod blocking;
+mod bloom;
 mod client;
 mod cluster;
 mod command;
@@ -79,6 +80,7 @@ const FAMILIES: &[&[Command]] = &[
     bitfield::COMMANDS,
     bits::COMMANDS,
     blocking::COMMANDS,
+    bloom::filter::COMMANDS,
     client::COMMANDS,
     cluster::COMMANDS,
     command::COMMANDS,

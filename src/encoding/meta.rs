@@ -12,6 +12,7 @@
 //!   zset            packed entries, in score order    ROWS: id (8) ‖ count (8) ‖ first (L) ‖ last (L)
 //!   list            packed entries, in list order     ROWS: id (8) ‖ head (8) ‖ tail (8)
 //!   stream          –                                 ROWS: see [`super::stream`]
+//!   Bloom filter    length (8) ‖ head ‖ bytes         ROWS: id (8) ‖ length (8) ‖ head
 //! ```
 //!
 //! `first` and `last` of a zset are what follows the id in the keys of its first and its last score
@@ -224,12 +225,13 @@ impl ValueType {
                 tail.wrapping_sub(head)
             }
             ValueType::String => r.u64()?.div_ceil(1 << 12),
+            ValueType::Bloom => r.u64()?.div_ceil(super::PAGE_LEN),
             ValueType::Hash | ValueType::Set | ValueType::Zset | ValueType::Stream => r.u64()?,
         })
     }
 
     /// What the body of a value in rows states of the rows under each of its tags. A long
-    /// string states nothing: stretches of zeros have no rows. Nor does a stream state how
+    /// string and a value in pages state nothing: stretches of zeros have no rows. Nor does a stream state how
     /// many rows its groups and consumers have: they do so themselves.
     pub fn statements(self, body: &[u8]) -> Result<SmallVec<[Statement; 2]>, Corrupt> {
         let counted = |tag, rows| Statement {
@@ -238,7 +240,7 @@ impl ValueType {
             positions: None,
         };
         Ok(match self {
-            ValueType::String => SmallVec::new(),
+            ValueType::String | ValueType::Bloom => SmallVec::new(),
             ValueType::Hash | ValueType::Set | ValueType::Zset => {
                 let rows = Counted::decode(body)?.count;
                 let tags = self.element_tags().iter();

@@ -191,7 +191,7 @@ impl Encoder {
                 self.sort_by_score();
                 self.end_listpack(kind::ZSET_LISTPACK, out);
             }
-            Some(ValueType::String | ValueType::Stream) | None => {}
+            Some(ValueType::String | ValueType::Stream | ValueType::Bloom) | None => {}
         }
         Ok(())
     }
@@ -300,6 +300,11 @@ impl Encoder {
             }
         }
         module::write(self, part, out);
+    }
+
+    /// Writes the head of a string of `len` bytes in a module's value; the caller appends the bytes.
+    pub fn begin_module_text(&mut self, len: u64, out: &mut Vec<u8>) {
+        module::begin_text(len, out);
     }
 
     /// Writes the end of a module's value.
@@ -415,6 +420,7 @@ pub(super) fn written_plain(value_type: ValueType) -> u8 {
         ValueType::Zset => kind::ZSET_2,
         ValueType::Hash => kind::HASH,
         ValueType::Stream => kind::STREAM_LISTPACKS_2,
+        ValueType::Bloom => kind::MODULE_2,
     }
 }
 

@@ -85,7 +85,7 @@ impl ModuleId {
 }
 
 /// The types whose values are written in this form, with the versions that are written.
-const TYPES: &[(ValueType, ModuleId)] = &[];
+const TYPES: &[(ValueType, ModuleId)] = &[(ValueType::Bloom, ModuleId::new(b"MBbloom--", 4))];
 
 /// The id with which values of a type are written; `None` if Redis has the type without a
 /// module.
@@ -182,6 +182,12 @@ pub(super) fn write(encoder: &mut Encoder, part: ModulePart<'_>, out: &mut Vec<u
             encoder.string(bytes, out);
         }
     }
+}
+
+/// Writes the head of a string of `len` bytes; the caller appends the bytes.
+pub(super) fn begin_text(len: u64, out: &mut Vec<u8>) {
+    length(STRING, out);
+    length(len, out);
 }
 
 /// Writes the end of a value.

@@ -1,5 +1,6 @@
 //! The definitions of all types of values.
 
+use super::bloom::filter::build::BLOOM;
 use super::definition::Definition;
 use super::list::definition::ListType;
 use super::members::definition::{HashType, SetType};
@@ -17,5 +18,6 @@ pub fn definition(value_type: ValueType) -> &'static dyn Definition {
         ValueType::Set => &SetType,
         ValueType::Zset => &ZsetType,
         ValueType::Stream => &StreamType,
+        ValueType::Bloom => &BLOOM,
     }
 }

@@ -6,7 +6,7 @@ use crate::commands::table::spec::Group;
 use std::fmt::Write;
 
 /// Groups in the order of the list, with their titles.
-const GROUPS: [(Group, &str); 15] = [
+const GROUPS: [(Group, &str); 16] = [
     (Group::String, "Strings"),
     (Group::Bitmap, "Bitmaps"),
     (Group::HyperLogLog, "HyperLogLog"),
@@ -15,6 +15,7 @@ const GROUPS: [(Group, &str); 15] = [
     (Group::Set, "Sets"),
     (Group::SortedSet, "Sorted sets"),
     (Group::Stream, "Streams"),
+    (Group::Bloom, "Bloom filters"),
     (Group::Generic, "Keys"),
     (Group::Transactions, "Transactions"),
     (Group::Scripting, "Scripts"),

@@ -128,6 +128,18 @@ fn version_1_has_all_counts_in_the_state_row() {
 }
 
 #[test]
+fn version_2_has_the_same_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(&open(dir.path()).unwrap());
+    let rows = raw(dir.path());
+    rows.put(system::FORMAT, 2u32.to_be_bytes()).unwrap();
+    drop(rows);
+    assert_counts(&open(dir.path()).unwrap());
+    let version = raw(dir.path()).get(system::FORMAT).unwrap().unwrap();
+    assert_eq!(version, FORMAT_VERSION.to_be_bytes());
+}
+
+#[test]
 fn versions_that_are_not_known_are_refused() {
     for version in [0, FORMAT_VERSION + 1] {
         let dir = tempfile::tempdir().unwrap();

@@ -1,0 +1,13 @@
+//! The probabilistic types of RedisBloom: the same hashes, the same bits and the same serialised
+//! forms, so that values travel between both.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`filter`] | scaling Bloom filters |
+//! | [`module`] | what their definitions share |
+//!
+//! The bits of a value are an array in pages (see `types/pages.rs`), so that an addition reads and
+//! writes the pages of its bits, and a large value costs no space before it is written.
+
+pub mod filter;
+pub(super) mod module;
