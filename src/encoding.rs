@@ -17,6 +17,8 @@
 //!   0F reclaim   0F ‖ id (8)                          → type ‖ count (8)
 //!   11 … 16      streams: see [`stream`]
 //!   21           21 ‖ id (8) ‖ index (8)              → a page of a Bloom filter: up to 512 bytes
+//!   24           24 ‖ id (8) ‖ index (8)              → a page of a Cuckoo filter
+//!   26           26 ‖ id (8) ‖ index (8)              → a page of a count-min sketch
 //! in `default`  see [`system`]
 //! in `binlog`   see [`binlog`]
 //! ```
@@ -109,6 +111,10 @@ value_types! {
     ];
     /// Bits of a scaling Bloom filter.
     Bloom = 0x20, "MBbloom--", [BLOOM_PAGE];
+    /// Fingerprints of items.
+    Cuckoo = 0x23, "MBbloomCF", [CUCKOO_PAGE];
+    /// Counters of items.
+    CountMinSketch = 0x25, "CMSk-TYPE", [SKETCH_PAGE];
 }
 
 impl ValueType {
@@ -166,6 +172,10 @@ pub mod tag {
         STREAM_OWNED = 0x16;
         /// A piece of the bits of a Bloom filter.
         BLOOM_PAGE = 0x21;
+        /// A piece of the slots of a Cuckoo filter.
+        CUCKOO_PAGE = 0x24;
+        /// A piece of the counters of a count-min sketch.
+        SKETCH_PAGE = 0x26;
     }
 
     /// Tags of rows in hash order ([`super::keys::hashed`]). A full sync checks the positions of
@@ -180,12 +190,15 @@ mod tests {
     #[test]
     fn persisted_numbers_never_change() {
         let numbers: Vec<u8> = ValueType::ALL.iter().map(|k| *k as u8).collect();
-        assert_eq!(numbers, [0x02, 0x03, 0x05, 0x07, 0x09, 0x10, 0x20]);
+        assert_eq!(
+            numbers,
+            [0x02, 0x03, 0x05, 0x07, 0x09, 0x10, 0x20, 0x23, 0x25]
+        );
         assert_eq!(
             tag::ALL,
             [
                 0x01, 0x04, 0x06, 0x08, 0x0A, 0x0B, 0x0C, 0x0E, 0x0F, 0x11, 0x12, 0x13, 0x14, 0x15,
-                0x16, 0x21
+                0x16, 0x21, 0x24, 0x26
             ]
         );
     }

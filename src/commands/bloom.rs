@@ -4,6 +4,8 @@
 //! RedisBloom notifies of nothing. Here each change is an event of the class `d`, with the name of
 //! the command.
 
+pub mod cms;
+pub mod cuckoo;
 pub mod filter;
 
 use super::Error;

@@ -225,7 +225,9 @@ impl ValueType {
                 tail.wrapping_sub(head)
             }
             ValueType::String => r.u64()?.div_ceil(1 << 12),
-            ValueType::Bloom => r.u64()?.div_ceil(super::PAGE_LEN),
+            ValueType::Bloom | ValueType::Cuckoo | ValueType::CountMinSketch => {
+                r.u64()?.div_ceil(super::PAGE_LEN)
+            }
             ValueType::Hash | ValueType::Set | ValueType::Zset | ValueType::Stream => r.u64()?,
         })
     }
@@ -240,7 +242,10 @@ impl ValueType {
             positions: None,
         };
         Ok(match self {
-            ValueType::String | ValueType::Bloom => SmallVec::new(),
+            ValueType::String
+            | ValueType::Bloom
+            | ValueType::Cuckoo
+            | ValueType::CountMinSketch => SmallVec::new(),
             ValueType::Hash | ValueType::Set | ValueType::Zset => {
                 let rows = Counted::decode(body)?.count;
                 let tags = self.element_tags().iter();

@@ -191,7 +191,14 @@ impl Encoder {
                 self.sort_by_score();
                 self.end_listpack(kind::ZSET_LISTPACK, out);
             }
-            Some(ValueType::String | ValueType::Stream | ValueType::Bloom) | None => {}
+            Some(
+                ValueType::String
+                | ValueType::Stream
+                | ValueType::Bloom
+                | ValueType::Cuckoo
+                | ValueType::CountMinSketch,
+            )
+            | None => {}
         }
         Ok(())
     }
@@ -420,7 +427,7 @@ pub(super) fn written_plain(value_type: ValueType) -> u8 {
         ValueType::Zset => kind::ZSET_2,
         ValueType::Hash => kind::HASH,
         ValueType::Stream => kind::STREAM_LISTPACKS_2,
-        ValueType::Bloom => kind::MODULE_2,
+        ValueType::Bloom | ValueType::Cuckoo | ValueType::CountMinSketch => kind::MODULE_2,
     }
 }
 

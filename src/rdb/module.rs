@@ -85,7 +85,11 @@ impl ModuleId {
 }
 
 /// The types whose values are written in this form, with the versions that are written.
-const TYPES: &[(ValueType, ModuleId)] = &[(ValueType::Bloom, ModuleId::new(b"MBbloom--", 4))];
+const TYPES: &[(ValueType, ModuleId)] = &[
+    (ValueType::Bloom, ModuleId::new(b"MBbloom--", 4)),
+    (ValueType::Cuckoo, ModuleId::new(b"MBbloomCF", 4)),
+    (ValueType::CountMinSketch, ModuleId::new(b"CMSk-TYPE", 0)),
+];
 
 /// The id with which values of a type are written; `None` if Redis has the type without a
 /// module.

@@ -4,10 +4,14 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`filter`] | scaling Bloom filters |
+//! | [`cuckoo`] | Cuckoo filters |
+//! | [`cms`] | Count-min sketches |
 //! | [`module`] | what their definitions share |
 //!
 //! The bits of a value are an array in pages (see `types/pages.rs`), so that an addition reads and
 //! writes the pages of its bits, and a large value costs no space before it is written.
 
+pub mod cms;
+pub mod cuckoo;
 pub mod filter;
 pub(super) mod module;

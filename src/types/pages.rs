@@ -196,6 +196,11 @@ impl Array {
         Ok(())
     }
 
+    /// Cuts the array off behind `len` bytes; all that follow must be zeros.
+    pub(super) fn cut(&mut self, len: u64) {
+        self.len = self.len.min(len);
+    }
+
     /// Copies the bytes from `at` on to `out`.
     pub(super) fn read(&self, view: &View, db: DbIndex, at: u64, out: &mut [u8]) -> OpResult<()> {
         let id = match &self.form {

@@ -1,5 +1,7 @@
 //! The definitions of all types of values.
 
+use super::bloom::cms::build::SKETCH;
+use super::bloom::cuckoo::build::CUCKOO;
 use super::bloom::filter::build::BLOOM;
 use super::definition::Definition;
 use super::list::definition::ListType;
@@ -19,5 +21,7 @@ pub fn definition(value_type: ValueType) -> &'static dyn Definition {
         ValueType::Zset => &ZsetType,
         ValueType::Stream => &StreamType,
         ValueType::Bloom => &BLOOM,
+        ValueType::Cuckoo => &CUCKOO,
+        ValueType::CountMinSketch => &SKETCH,
     }
 }

@@ -4,7 +4,7 @@ use super::super::{Command, Flags, Handler};
 use crate::commands::table::spec::Group;
 
 /// All categories, in the order in which replies list them.
-pub const ALL: [&str; 22] = [
+pub const ALL: [&str; 24] = [
     "keyspace",
     "read",
     "write",
@@ -27,6 +27,8 @@ pub const ALL: [&str; 22] = [
     "transaction",
     "scripting",
     "bloom",
+    "cuckoo",
+    "cms",
 ];
 
 /// The category of a group's commands.
@@ -45,6 +47,8 @@ fn of_group(group: Group) -> Option<&'static str> {
         Group::Transactions => "transaction",
         Group::Scripting => "scripting",
         Group::Bloom => "bloom",
+        Group::Cuckoo => "cuckoo",
+        Group::Sketch => "cms",
         // Those that publish or subscribe have a flag.
         Group::PubSub | Group::Server | Group::Cluster => return None,
     })

@@ -6,7 +6,7 @@ use crate::commands::table::spec::Group;
 use std::fmt::Write;
 
 /// Groups in the order of the list, with their titles.
-const GROUPS: [(Group, &str); 16] = [
+const GROUPS: [(Group, &str); 18] = [
     (Group::String, "Strings"),
     (Group::Bitmap, "Bitmaps"),
     (Group::HyperLogLog, "HyperLogLog"),
@@ -16,6 +16,8 @@ const GROUPS: [(Group, &str); 16] = [
     (Group::SortedSet, "Sorted sets"),
     (Group::Stream, "Streams"),
     (Group::Bloom, "Bloom filters"),
+    (Group::Cuckoo, "Cuckoo filters"),
+    (Group::Sketch, "Count-min sketches"),
     (Group::Generic, "Keys"),
     (Group::Transactions, "Transactions"),
     (Group::Scripting, "Scripts"),

@@ -253,6 +253,10 @@ pub enum Group {
     Cluster,
     /// Bloom filters.
     Bloom,
+    /// Cuckoo filters.
+    Cuckoo,
+    /// Count-min sketches.
+    Sketch,
 }
 
 impl Group {
@@ -274,7 +278,7 @@ impl Group {
             Group::PubSub => "pubsub",
             Group::Scripting => "scripting",
             Group::Cluster => "cluster",
-            Group::Bloom => "module",
+            Group::Bloom | Group::Cuckoo | Group::Sketch => "module",
         }
     }
 }
