@@ -81,6 +81,8 @@ const FAMILIES: &[&[Command]] = &[
     bits::COMMANDS,
     blocking::COMMANDS,
     bloom::filter::COMMANDS,
+    bloom::tdigest::COMMANDS,
+    bloom::topk::COMMANDS,
     bloom::cms::COMMANDS,
     bloom::cuckoo::COMMANDS,
     client::COMMANDS,

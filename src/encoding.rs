@@ -19,6 +19,9 @@
 //!   21           21 ‖ id (8) ‖ index (8)              → a page of a Bloom filter: up to 512 bytes
 //!   24           24 ‖ id (8) ‖ index (8)              → a page of a Cuckoo filter
 //!   26           26 ‖ id (8) ‖ index (8)              → a page of a count-min sketch
+//!   28           28 ‖ id (8) ‖ index (8)              → a page of a top-k value
+//!   29           29 ‖ id (8) ‖ index (8)              → a slot of its heap
+//!   2B           2B ‖ id (8) ‖ index (8)              → a page of a t-digest
 //! in `default`  see [`system`]
 //! in `binlog`   see [`binlog`]
 //! ```
@@ -115,6 +118,10 @@ value_types! {
     Cuckoo = 0x23, "MBbloomCF", [CUCKOO_PAGE];
     /// Counters of items.
     CountMinSketch = 0x25, "CMSk-TYPE", [SKETCH_PAGE];
+    /// The most frequent items.
+    TopK = 0x27, "TopK-TYPE", [TOPK_PAGE, TOPK_SLOT];
+    /// Weighted means of observations.
+    TDigest = 0x2A, "TDIS-TYPE", [DIGEST_PAGE];
 }
 
 impl ValueType {
@@ -176,6 +183,12 @@ pub mod tag {
         CUCKOO_PAGE = 0x24;
         /// A piece of the counters of a count-min sketch.
         SKETCH_PAGE = 0x26;
+        /// A piece of the buckets of a top-k value.
+        TOPK_PAGE = 0x28;
+        /// A slot of the heap of a top-k value.
+        TOPK_SLOT = 0x29;
+        /// A piece of the centroids of a t-digest.
+        DIGEST_PAGE = 0x2B;
     }
 
     /// Tags of rows in hash order ([`super::keys::hashed`]). A full sync checks the positions of
@@ -192,13 +205,15 @@ mod tests {
         let numbers: Vec<u8> = ValueType::ALL.iter().map(|k| *k as u8).collect();
         assert_eq!(
             numbers,
-            [0x02, 0x03, 0x05, 0x07, 0x09, 0x10, 0x20, 0x23, 0x25]
+            [
+                0x02, 0x03, 0x05, 0x07, 0x09, 0x10, 0x20, 0x23, 0x25, 0x27, 0x2A
+            ]
         );
         assert_eq!(
             tag::ALL,
             [
                 0x01, 0x04, 0x06, 0x08, 0x0A, 0x0B, 0x0C, 0x0E, 0x0F, 0x11, 0x12, 0x13, 0x14, 0x15,
-                0x16, 0x21, 0x24, 0x26
+                0x16, 0x21, 0x24, 0x26, 0x28, 0x29, 0x2B
             ]
         );
     }

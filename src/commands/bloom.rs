@@ -7,6 +7,8 @@
 pub mod cms;
 pub mod cuckoo;
 pub mod filter;
+pub mod tdigest;
+pub mod topk;
 
 use super::Error;
 use crate::base::num;

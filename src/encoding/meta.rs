@@ -225,9 +225,11 @@ impl ValueType {
                 tail.wrapping_sub(head)
             }
             ValueType::String => r.u64()?.div_ceil(1 << 12),
-            ValueType::Bloom | ValueType::Cuckoo | ValueType::CountMinSketch => {
-                r.u64()?.div_ceil(super::PAGE_LEN)
-            }
+            ValueType::Bloom
+            | ValueType::Cuckoo
+            | ValueType::CountMinSketch
+            | ValueType::TopK
+            | ValueType::TDigest => r.u64()?.div_ceil(super::PAGE_LEN),
             ValueType::Hash | ValueType::Set | ValueType::Zset | ValueType::Stream => r.u64()?,
         })
     }
@@ -245,7 +247,9 @@ impl ValueType {
             ValueType::String
             | ValueType::Bloom
             | ValueType::Cuckoo
-            | ValueType::CountMinSketch => SmallVec::new(),
+            | ValueType::CountMinSketch
+            | ValueType::TopK
+            | ValueType::TDigest => SmallVec::new(),
             ValueType::Hash | ValueType::Set | ValueType::Zset => {
                 let rows = Counted::decode(body)?.count;
                 let tags = self.element_tags().iter();

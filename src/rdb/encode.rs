@@ -196,7 +196,9 @@ impl Encoder {
                 | ValueType::Stream
                 | ValueType::Bloom
                 | ValueType::Cuckoo
-                | ValueType::CountMinSketch,
+                | ValueType::CountMinSketch
+                | ValueType::TopK
+                | ValueType::TDigest,
             )
             | None => {}
         }
@@ -427,7 +429,11 @@ pub(super) fn written_plain(value_type: ValueType) -> u8 {
         ValueType::Zset => kind::ZSET_2,
         ValueType::Hash => kind::HASH,
         ValueType::Stream => kind::STREAM_LISTPACKS_2,
-        ValueType::Bloom | ValueType::Cuckoo | ValueType::CountMinSketch => kind::MODULE_2,
+        ValueType::Bloom
+        | ValueType::Cuckoo
+        | ValueType::CountMinSketch
+        | ValueType::TopK
+        | ValueType::TDigest => kind::MODULE_2,
     }
 }
 

@@ -89,6 +89,8 @@ const TYPES: &[(ValueType, ModuleId)] = &[
     (ValueType::Bloom, ModuleId::new(b"MBbloom--", 4)),
     (ValueType::Cuckoo, ModuleId::new(b"MBbloomCF", 4)),
     (ValueType::CountMinSketch, ModuleId::new(b"CMSk-TYPE", 0)),
+    (ValueType::TopK, ModuleId::new(b"TopK-TYPE", 0)),
+    (ValueType::TDigest, ModuleId::new(b"TDIS-TYPE", 0)),
 ];
 
 /// The id with which values of a type are written; `None` if Redis has the type without a

@@ -6,6 +6,8 @@
 //! | [`filter`] | scaling Bloom filters |
 //! | [`cuckoo`] | Cuckoo filters |
 //! | [`cms`] | Count-min sketches |
+//! | [`topk`] | Most frequent items |
+//! | [`tdigest`] | t-digests |
 //! | [`module`] | what their definitions share |
 //!
 //! The bits of a value are an array in pages (see `types/pages.rs`), so that an addition reads and
@@ -15,3 +17,5 @@ pub mod cms;
 pub mod cuckoo;
 pub mod filter;
 pub(super) mod module;
+pub mod tdigest;
+pub mod topk;

@@ -119,6 +119,12 @@ impl Array {
         Array { tag, len, form }
     }
 
+    /// Likewise, with pages even if it is short: for a value that has other rows, too.
+    pub(super) fn in_rows(txn: &Txn, tag: u8, len: u64) -> Array {
+        let form = Form::Rows(txn.new_id());
+        Array { tag, len, form }
+    }
+
     /// Reads the body of a meta row; `head` takes its own part.
     pub(super) fn decode<H>(
         tag: u8,

@@ -3,6 +3,8 @@
 use super::bloom::cms::build::SKETCH;
 use super::bloom::cuckoo::build::CUCKOO;
 use super::bloom::filter::build::BLOOM;
+use super::bloom::tdigest::build::DIGEST;
+use super::bloom::topk::build::TOP_K;
 use super::definition::Definition;
 use super::list::definition::ListType;
 use super::members::definition::{HashType, SetType};
@@ -23,5 +25,7 @@ pub fn definition(value_type: ValueType) -> &'static dyn Definition {
         ValueType::Bloom => &BLOOM,
         ValueType::Cuckoo => &CUCKOO,
         ValueType::CountMinSketch => &SKETCH,
+        ValueType::TopK => &TOP_K,
+        ValueType::TDigest => &DIGEST,
     }
 }

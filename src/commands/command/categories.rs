@@ -4,7 +4,7 @@ use super::super::{Command, Flags, Handler};
 use crate::commands::table::spec::Group;
 
 /// All categories, in the order in which replies list them.
-pub const ALL: [&str; 24] = [
+pub const ALL: [&str; 26] = [
     "keyspace",
     "read",
     "write",
@@ -29,6 +29,8 @@ pub const ALL: [&str; 24] = [
     "bloom",
     "cuckoo",
     "cms",
+    "topk",
+    "tdigest",
 ];
 
 /// The category of a group's commands.
@@ -49,6 +51,8 @@ fn of_group(group: Group) -> Option<&'static str> {
         Group::Bloom => "bloom",
         Group::Cuckoo => "cuckoo",
         Group::Sketch => "cms",
+        Group::TopK => "topk",
+        Group::TDigest => "tdigest",
         // Those that publish or subscribe have a flag.
         Group::PubSub | Group::Server | Group::Cluster => return None,
     })

@@ -257,6 +257,10 @@ pub enum Group {
     Cuckoo,
     /// Count-min sketches.
     Sketch,
+    /// Most frequent items.
+    TopK,
+    /// t-digests.
+    TDigest,
 }
 
 impl Group {
@@ -278,7 +282,7 @@ impl Group {
             Group::PubSub => "pubsub",
             Group::Scripting => "scripting",
             Group::Cluster => "cluster",
-            Group::Bloom | Group::Cuckoo | Group::Sketch => "module",
+            Group::Bloom | Group::Cuckoo | Group::Sketch | Group::TopK | Group::TDigest => "module",
         }
     }
 }
