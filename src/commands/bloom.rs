@@ -36,3 +36,6 @@ fn place_of(word: &str, args: &[&[u8]]) -> Option<usize> {
 fn letter(arg: &[u8], at: usize) -> u8 {
     arg.get(at).map_or(0, u8::to_ascii_lowercase)
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,8 @@
 //!   zset            packed entries, in score order    ROWS: id (8) ‖ count (8) ‖ first (L) ‖ last (L)
 //!   list            packed entries, in list order     ROWS: id (8) ‖ head (8) ‖ tail (8)
 //!   stream          –                                 ROWS: see [`super::stream`]
-//!   Bloom filter    length (8) ‖ head ‖ bytes         ROWS: id (8) ‖ length (8) ‖ head
+//!   in pages        length (8) ‖ head ‖ bytes         ROWS: id (8) ‖ length (8) ‖ head
+//!                   (the types of RedisBloom; each describes its head)
 //! ```
 //!
 //! `first` and `last` of a zset are what follows the id in the keys of its first and its last score

@@ -441,6 +441,3 @@ pub const COMMANDS: &[Command] = &[
             "Stores a piece of a Bloom filter that BF.SCANDUMP has returned",
         ),
 ];
-
-#[cfg(test)]
-mod tests;
