@@ -197,15 +197,19 @@ impl TopK {
     pub fn save(&self, txn: &mut Txn, db: DbIndex, key: &[u8]) -> OpResult<()> {
         if let Some(heap) = &self.heap {
             for at in &heap.changed {
-                let slot = &heap.slots[*at];
+                let (slot, row_key) = (&heap.slots[*at], slot_key(self.id, *at));
                 let Some(item) = &slot.item else {
+                    // An item of count 0 can change places with an empty slot.
+                    if txn.row(db, &row_key)?.is_some() {
+                        txn.delete_row(db, &row_key)?;
+                    }
                     continue;
                 };
                 let mut row = Vec::with_capacity(8 + item.len());
                 row.extend_from_slice(&slot.fingerprint.to_be_bytes());
                 row.extend_from_slice(&slot.count.to_be_bytes());
                 row.extend_from_slice(item);
-                txn.put_row(db, &slot_key(self.id, *at), &row)?;
+                txn.put_row(db, &row_key, &row)?;
             }
         }
         let mut head = Vec::with_capacity(28);

@@ -67,7 +67,8 @@ fn false_answers_stay_below_the_rate() {
             let item = format!("other:{n}");
             wrong += u32::from(filter.contains(&txn, DB, item.as_bytes()).unwrap());
         }
-        assert!(wrong < 200, "{wrong} of 20,000");
+        // The expected number is 200, with a deviation of 14.
+        assert!(wrong < 260, "{wrong} of 20,000");
         assert_eq!(filter.links.len(), if scales { 3 } else { 1 });
     }
 }
