@@ -10,6 +10,7 @@ pub mod glob;
 pub mod hash;
 pub mod longdouble;
 pub mod lzf;
+pub mod murmur;
 pub mod num;
 pub mod one_line;
 pub mod recurring;

@@ -24,6 +24,7 @@ mod acl;
 mod bitfield;
 mod bits;
 mod blocking;
+mod bloom;
 mod client;
 mod cluster;
 mod command;
@@ -82,6 +83,11 @@ const FAMILIES: &[&[Command]] = &[
     bitfield::COMMANDS,
     bits::COMMANDS,
     blocking::COMMANDS,
+    bloom::filter::COMMANDS,
+    bloom::tdigest::COMMANDS,
+    bloom::topk::COMMANDS,
+    bloom::cms::COMMANDS,
+    bloom::cuckoo::COMMANDS,
     client::COMMANDS,
     cluster::COMMANDS,
     command::COMMANDS,

@@ -17,6 +17,12 @@
 //!   0F reclaim   0F ‖ id (8)                          → type ‖ count (8)
 //!   11 … 16, 30 … 34  streams: see [`stream`]
 //!   1D sortedint 1D ‖ id (8) ‖ integer (8)            → (empty): see [`sortedint`]
+//!   21           21 ‖ id (8) ‖ index (8)              → a page of a Bloom filter: up to 512 bytes
+//!   24           24 ‖ id (8) ‖ index (8)              → a page of a Cuckoo filter
+//!   26           26 ‖ id (8) ‖ index (8)              → a page of a count-min sketch
+//!   28           28 ‖ id (8) ‖ index (8)              → a page of a top-k value
+//!   29           29 ‖ id (8) ‖ index (8)              → a slot of its heap
+//!   2B           2B ‖ id (8) ‖ index (8)              → a page of a t-digest
 //!   2C time       2C ‖ id (8) ‖ h(field) (8) ‖ field   → expire ms (8) of a field of a hash
 //!   2D due        2D ‖ id (8) ‖ expire ms (8) ‖ h(field) (8) ‖ field     → (empty)
 //!   2E due        2E ‖ id (8) ‖ expire ms (8) ‖ h(member) (8) ‖ member   → (empty), of a set
@@ -61,6 +67,9 @@ pub const FORMAT_VERSION: u32 = 3;
 
 /// The version of the rows of DBs and of the binlog, which are sent to replicas unchanged.
 pub const ROWS_VERSION: u32 = 2;
+
+/// Bytes of a full page of the arrays of [`ValueType::Bloom`] and its like.
+pub const PAGE_LEN: u64 = 1 << 9;
 
 /// The id of a collection or of a long string: unique in the whole database, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -144,6 +153,16 @@ value_types! {
     ];
     /// Integers in their order.
     SortedInt = 0x1C, "sortedint", [SORTED_INT];
+    /// Bits of a scaling Bloom filter.
+    Bloom = 0x20, "MBbloom--", [BLOOM_PAGE];
+    /// Fingerprints of items.
+    Cuckoo = 0x23, "MBbloomCF", [CUCKOO_PAGE];
+    /// Counters of items.
+    CountMinSketch = 0x25, "CMSk-TYPE", [SKETCH_PAGE];
+    /// The most frequent items.
+    TopK = 0x27, "TopK-TYPE", [TOPK_PAGE, TOPK_SLOT];
+    /// Weighted means of observations.
+    TDigest = 0x2A, "TDIS-TYPE", [DIGEST_PAGE];
 }
 
 impl ValueType {
@@ -201,6 +220,18 @@ pub mod tag {
         STREAM_OWNED = 0x16;
         /// One integer of sorted ints.
         SORTED_INT = 0x1D;
+        /// A piece of the bits of a Bloom filter.
+        BLOOM_PAGE = 0x21;
+        /// A piece of the slots of a Cuckoo filter.
+        CUCKOO_PAGE = 0x24;
+        /// A piece of the counters of a count-min sketch.
+        SKETCH_PAGE = 0x26;
+        /// A piece of the buckets of a top-k value.
+        TOPK_PAGE = 0x28;
+        /// A slot of the heap of a top-k value.
+        TOPK_SLOT = 0x29;
+        /// A piece of the centroids of a t-digest.
+        DIGEST_PAGE = 0x2B;
         /// When a field of a hash expires.
         FIELD_TIME = 0x2C;
         /// Fields of a hash in the order of their expiry.
@@ -235,10 +266,17 @@ mod tests {
         let numbers: Vec<u8> = ValueType::ALL.iter().map(|k| *k as u8).collect();
         assert_eq!(numbers, [0x02, 0x03, 0x05, 0x07, 0x09, 0x10, 0x1C]);
         assert_eq!(
+            numbers,
+            [
+                0x02, 0x03, 0x05, 0x07, 0x09, 0x10, 0x1C, 0x20, 0x23, 0x25, 0x27, 0x2A
+            ]
+        );
+        assert_eq!(
             tag::ALL,
             [
                 0x01, 0x04, 0x06, 0x08, 0x0A, 0x0B, 0x0C, 0x0E, 0x0F, 0x11, 0x12, 0x13, 0x14, 0x15,
-                0x16, 0x1D, 0x2C, 0x2D, 0x2E, 0x2F, 0x30, 0x31, 0x32, 0x33, 0x34
+                0x16, 0x1D, 0x21, 0x24, 0x26, 0x28, 0x29, 0x2B, 0x2C, 0x2D, 0x2E, 0x2F, 0x30, 0x31,
+                0x32, 0x33, 0x34
             ]
         );
     }

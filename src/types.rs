@@ -9,6 +9,7 @@
 //! the type's [`definition`]; [`table`] lists the definitions.
 
 pub mod bits;
+pub mod bloom;
 pub mod definition;
 pub mod dump;
 pub mod export;
@@ -19,6 +20,7 @@ pub mod inspect;
 pub mod keyspace;
 pub mod list;
 pub mod members;
+mod pages;
 pub mod random_key;
 pub mod restore;
 pub mod set;

@@ -120,6 +120,24 @@ pub fn format_f64(value: f64, out: &mut Vec<u8>) {
     }
 }
 
+/// A finite double with up to six digits, as C's `%g` prints it.
+pub fn six_digits(value: f64) -> String {
+    let scientific = format!("{value:.5e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let cut = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    match exponent {
+        -4..6 => cut(&format!("{value:.*}", (5 - exponent) as usize)),
+        _ => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{}e{sign}{:02}", cut(digits), exponent.abs())
+        }
+    }
+}
+
 /// The significant digits of a double: at most 17.
 struct Digits {
     bytes: [u8; 24],

@@ -17,6 +17,8 @@
 //!   list            packed entries, in list order     ROWS: id (8) ‖ head (8) ‖ tail (8)
 //!   stream          –                                 ROWS: see [`super::stream`]
 //!   sortedint       see [`super::sortedint`]
+//!   in pages        length (8) ‖ head ‖ bytes         ROWS: id (8) ‖ length (8) ‖ head
+//!                   (the types of RedisBloom; each describes its head)
 //! ```
 //!
 //! `timed` is the number of elements with an expiry. `due ms` may be too early, if the element that
@@ -271,12 +273,17 @@ impl ValueType {
             | ValueType::Zset
             | ValueType::Stream
             | ValueType::SortedInt => r.u64()?,
+            ValueType::Bloom
+            | ValueType::Cuckoo
+            | ValueType::CountMinSketch
+            | ValueType::TopK
+            | ValueType::TDigest => r.u64()?.div_ceil(super::PAGE_LEN),
         })
     }
 
     /// What the body of a value in rows states of the rows under each of its tags. A long
-    /// string states nothing: stretches of zeros have no rows. Nor does a stream state how
-    /// many rows its groups and consumers have: they do so themselves.
+    /// string and a value in pages state nothing: stretches of zeros have no rows. Nor does a
+    /// stream state how many rows its groups and consumers have: they do so themselves.
     pub fn statements(self, body: &[u8]) -> Result<SmallVec<[Statement; 3]>, Corrupt> {
         let counted = |tag, rows| Statement {
             tag,
@@ -284,7 +291,6 @@ impl ValueType {
             positions: None,
         };
         Ok(match self {
-            ValueType::String => SmallVec::new(),
             ValueType::Hash | ValueType::Set => {
                 let rows = Counted::decode(body)?.count;
                 let timed = Grown::timed(body)?;
@@ -295,6 +301,12 @@ impl ValueType {
                 })
                 .collect()
             }
+            ValueType::String
+            | ValueType::Bloom
+            | ValueType::Cuckoo
+            | ValueType::CountMinSketch
+            | ValueType::TopK
+            | ValueType::TDigest => SmallVec::new(),
             ValueType::Zset => {
                 let rows = Counted::decode(body)?.count;
                 let tags = self.element_tags().iter();

@@ -36,6 +36,16 @@ fn master() -> (DataSet, Vec<Row>) {
         "xreadgroup group g d streams x >",
         "xack x g 1-1",
         "siadd i 1 2 3",
+        "bf.reserve bloom 0.01 1000",
+        "bf.madd bloom a b c",
+        "cf.reserve cuckoo 2000",
+        "cf.insert cuckoo items a b c",
+        "cms.initbydim sketch 1000 2",
+        "cms.incrby sketch a 1 b 2",
+        "topk.reserve top 3",
+        "topk.add top a b c d",
+        "tdigest.create digest",
+        "tdigest.add digest 1 2 3",
         "sadd dead a b c d",
         "zadd dead-too 1 a 2 b 3 c",
         "del dead dead-too",
@@ -81,9 +91,17 @@ fn take(engine: &Arc<Engine>, set: &DataSet, rows: &[Row]) -> Result<(), Storage
 /// Whether no other row refers to this one.
 fn stands_alone((key, value): &Row) -> bool {
     let is_plain = || value.get(1) == Some(&0) && value.get(2..10) == Some(&[0; 8]);
+    // Stretches of zeros have no rows, so nothing states how many there are.
+    let in_pieces: [&[u8]; 6] = [b"long", b"bloom", b"cuckoo", b"sketch", b"top", b"digest"];
     match key[0] {
-        tag::META => is_plain() || key == b"\x01long",
-        tag::FRAGMENT => true,
+        tag::META => is_plain() || in_pieces.contains(&&key[1..]),
+        tag::FRAGMENT
+        | tag::BLOOM_PAGE
+        | tag::CUCKOO_PAGE
+        | tag::SKETCH_PAGE
+        | tag::TOPK_PAGE
+        | tag::TOPK_SLOT
+        | tag::DIGEST_PAGE => true,
         _ => false,
     }
 }

@@ -213,7 +213,17 @@ impl Encoder {
                 self.sort_by_score();
                 self.end_listpack(kind::ZSET_LISTPACK, out);
             }
-            Some(ValueType::String | ValueType::Stream | ValueType::SortedInt) | None => {}
+            Some(
+                ValueType::String
+                | ValueType::Stream
+                | ValueType::SortedInt
+                | ValueType::Bloom
+                | ValueType::Cuckoo
+                | ValueType::CountMinSketch
+                | ValueType::TopK
+                | ValueType::TDigest,
+            )
+            | None => {}
         }
         Ok(())
     }
@@ -342,6 +352,11 @@ impl Encoder {
         module::write(self, part, out);
     }
 
+    /// Writes the head of a string of `len` bytes in a module's value; the caller appends the bytes.
+    pub fn begin_module_text(&mut self, len: u64, out: &mut Vec<u8>) {
+        module::begin_text(len, out);
+    }
+
     /// Writes the end of a module's value.
     pub fn end_module(&mut self, out: &mut Vec<u8>) {
         module::end(out);
@@ -456,7 +471,12 @@ pub(super) fn written_plain(value_type: ValueType) -> u8 {
         ValueType::Zset => kind::ZSET_2,
         ValueType::Hash => kind::HASH,
         ValueType::Stream => kind::STREAM_LISTPACKS_2,
-        ValueType::SortedInt => kind::MODULE_2,
+        ValueType::SortedInt
+        | ValueType::Bloom
+        | ValueType::Cuckoo
+        | ValueType::CountMinSketch
+        | ValueType::TopK
+        | ValueType::TDigest => kind::MODULE_2,
     }
 }
 

@@ -85,7 +85,14 @@ impl ModuleId {
 }
 
 /// The types whose values are written in this form, with the versions that are written.
-const TYPES: &[(ValueType, ModuleId)] = &[(ValueType::SortedInt, SORTED_INT)];
+const TYPES: &[(ValueType, ModuleId)] = &[
+    (ValueType::SortedInt, SORTED_INT),
+    (ValueType::Bloom, ModuleId::new(b"MBbloom--", 4)),
+    (ValueType::Cuckoo, ModuleId::new(b"MBbloomCF", 4)),
+    (ValueType::CountMinSketch, ModuleId::new(b"CMSk-TYPE", 0)),
+    (ValueType::TopK, ModuleId::new(b"TopK-TYPE", 0)),
+    (ValueType::TDigest, ModuleId::new(b"TDIS-TYPE", 0)),
+];
 
 /// The id of sorted ints, a type of Kvrocks, which has no RDB form of it: all integers, ascending.
 pub const SORTED_INT: ModuleId = ModuleId::new(b"sortedint", 1);
@@ -185,6 +192,12 @@ pub(super) fn write(encoder: &mut Encoder, part: ModulePart<'_>, out: &mut Vec<u
             encoder.string(bytes, out);
         }
     }
+}
+
+/// Writes the head of a string of `len` bytes; the caller appends the bytes.
+pub(super) fn begin_text(len: u64, out: &mut Vec<u8>) {
+    length(STRING, out);
+    length(len, out);
 }
 
 /// Writes the end of a value.

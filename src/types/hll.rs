@@ -23,6 +23,7 @@ mod store;
 pub use store::{add, count, encoding, make_dense, merge, raw};
 
 use super::OpError;
+use crate::base::murmur::murmur64a;
 use crate::storage::StorageError;
 use estimate::Histogram;
 
@@ -268,29 +269,6 @@ fn place(element: &[u8]) -> (usize, u8) {
     let index = hash as usize & (REGISTERS - 1);
     let zeros = (hash >> INDEX_BITS).trailing_zeros();
     (index, (zeros as u8 + 1).min(RANK_MAX))
-}
-
-/// MurmurHash64A, the little-endian one.
-fn murmur64a(bytes: &[u8], seed: u64) -> u64 {
-    const FACTOR: u64 = 0xc6a4_a793_5bd1_e995;
-    const SHIFT: u32 = 47;
-    let mix = |x: u64| x ^ (x >> SHIFT);
-    let number = |chunk: &[u8]| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(word)
-    };
-    let chunks = bytes.chunks_exact(8);
-    let tail = chunks.remainder();
-    let start = seed ^ (bytes.len() as u64).wrapping_mul(FACTOR);
-    let mut hash = chunks.fold(start, |hash, chunk| {
-        let word = mix(number(chunk).wrapping_mul(FACTOR)).wrapping_mul(FACTOR);
-        (hash ^ word).wrapping_mul(FACTOR)
-    });
-    if !tail.is_empty() {
-        hash = (hash ^ number(tail)).wrapping_mul(FACTOR);
-    }
-    mix(mix(hash).wrapping_mul(FACTOR))
 }
 
 #[cfg(test)]

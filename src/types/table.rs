@@ -1,5 +1,10 @@
 //! The definitions of all types of values.
 
+use super::bloom::cms::build::SKETCH;
+use super::bloom::cuckoo::build::CUCKOO;
+use super::bloom::filter::build::BLOOM;
+use super::bloom::tdigest::build::DIGEST;
+use super::bloom::topk::build::TOP_K;
 use super::definition::Definition;
 use super::list::definition::ListType;
 use super::members::definition::{HashType, SetType};
@@ -19,5 +24,10 @@ pub fn definition(value_type: ValueType) -> &'static dyn Definition {
         ValueType::Zset => &ZsetType,
         ValueType::Stream => &StreamType,
         ValueType::SortedInt => &SortedIntType,
+        ValueType::Bloom => &BLOOM,
+        ValueType::Cuckoo => &CUCKOO,
+        ValueType::CountMinSketch => &SKETCH,
+        ValueType::TopK => &TOP_K,
+        ValueType::TDigest => &DIGEST,
     }
 }

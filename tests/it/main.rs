@@ -23,6 +23,7 @@
 //! - `transactions`: EXEC and WATCH under concurrency and kill -9
 //! - `scripts`: scripts that take long, and their limits
 //! - `linear`: linearizability
+//! - `bloom`: the types of RedisBloom, over replication and kill -9
 //! - `blocking`: thousands of blocked clients
 //! - `pubsub`: messages to subscribers
 //! - `loading`: Redis' files, loaded at the start
@@ -39,6 +40,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod blocking;
+mod bloom;
 mod clients;
 mod cold;
 mod copies;

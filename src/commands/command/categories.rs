@@ -4,7 +4,7 @@ use super::super::{Command, Flags, Handler};
 use crate::commands::table::spec::Group;
 
 /// All categories, in the order in which replies list them.
-pub const ALL: [&str; 21] = [
+pub const ALL: [&str; 26] = [
     "keyspace",
     "read",
     "write",
@@ -26,6 +26,11 @@ pub const ALL: [&str; 21] = [
     "connection",
     "transaction",
     "scripting",
+    "bloom",
+    "cuckoo",
+    "cms",
+    "topk",
+    "tdigest",
 ];
 
 /// The category of a group's commands.
@@ -46,6 +51,11 @@ fn of_group(group: Group) -> Option<&'static str> {
         Group::Scripting => "scripting",
         // Those that publish or subscribe have a flag. Redis has no category for sorted ints.
         Group::PubSub | Group::Server | Group::Cluster | Group::SortedInt => return None,
+        Group::Bloom => "bloom",
+        Group::Cuckoo => "cuckoo",
+        Group::Sketch => "cms",
+        Group::TopK => "topk",
+        Group::TDigest => "tdigest",
     })
 }
 

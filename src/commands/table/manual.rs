@@ -6,7 +6,7 @@ use crate::commands::table::spec::Group;
 use std::fmt::Write;
 
 /// Groups in the order of the list, with their titles.
-const GROUPS: [(Group, &str); 17] = [
+const GROUPS: [(Group, &str); 22] = [
     (Group::String, "Strings"),
     (Group::Bitmap, "Bitmaps"),
     (Group::HyperLogLog, "HyperLogLog"),
@@ -17,6 +17,11 @@ const GROUPS: [(Group, &str); 17] = [
     (Group::SortedSet, "Sorted sets"),
     (Group::Stream, "Streams"),
     (Group::SortedInt, "Sorted ints"),
+    (Group::Bloom, "Bloom filters"),
+    (Group::Cuckoo, "Cuckoo filters"),
+    (Group::Sketch, "Count-min sketches"),
+    (Group::TopK, "Most frequent items"),
+    (Group::TDigest, "t-digests"),
     (Group::Generic, "Keys"),
     (Group::Transactions, "Transactions"),
     (Group::Scripting, "Scripts"),

@@ -258,6 +258,16 @@ pub enum Group {
     Scripting,
     /// Nodes of a cluster.
     Cluster,
+    /// Bloom filters.
+    Bloom,
+    /// Cuckoo filters.
+    Cuckoo,
+    /// Count-min sketches.
+    Sketch,
+    /// Most frequent items.
+    TopK,
+    /// t-digests.
+    TDigest,
 }
 
 impl Group {
@@ -281,6 +291,7 @@ impl Group {
             Group::PubSub => "pubsub",
             Group::Scripting => "scripting",
             Group::Cluster => "cluster",
+            Group::Bloom | Group::Cuckoo | Group::Sketch | Group::TopK | Group::TDigest => "module",
         }
     }
 }

@@ -112,7 +112,14 @@ impl Audit {
                 keys::split_reclaim(key)?;
                 return Ok(decode_reclaim(value).map(drop)?);
             }
-            tag::FRAGMENT => return Ok(keys::split_indexed(key).map(drop)?),
+            // Stretches of zeros have no rows, so nothing states how many there are.
+            tag::FRAGMENT
+            | tag::BLOOM_PAGE
+            | tag::CUCKOO_PAGE
+            | tag::SKETCH_PAGE
+            | tag::TOPK_PAGE
+            | tag::TOPK_SLOT
+            | tag::DIGEST_PAGE => return Ok(keys::split_indexed(key).map(drop)?),
             tag::ZSET_MEMBER => {
                 self.hashed(key)?;
                 let (id, _) = split(place, OF_COLLECTION)?;

@@ -3,7 +3,7 @@
 use super::{Expiry, FRAGMENT_LEN, Long, set};
 use crate::base::num;
 use crate::encoding::meta::{Counted, StringForm};
-use crate::encoding::{CollectionId, Corrupt, keys, tag};
+use crate::encoding::{CollectionId, tag};
 use crate::rdb::Element;
 use crate::rdb::encode::MAX_BUFFERED_BYTES;
 use crate::storage::{DbIndex, KeyMeta, Txn, View};
@@ -11,6 +11,7 @@ use crate::types::definition::{
     Added, Build, Definition, Each, Hash, Limits, Output, ROW_OVERHEAD, Stored, of_another_type,
     sha1,
 };
+use crate::types::pages::{Pages, each_piece};
 use crate::types::source::Source;
 use crate::types::{OpResult, RestoreError};
 use std::ops::ControlFlow;
@@ -37,7 +38,7 @@ impl Definition for StringType {
             return each(Element::String(stored.body));
         }
         let Counted { id, count: len } = Counted::decode(stored.body)?;
-        each_piece(source, db, id, len, &mut |piece| {
+        each_piece(source, db, fragments(id), 0..len, &mut |piece| {
             each(Element::String(piece))
         })
     }
@@ -63,7 +64,7 @@ impl Definition for StringType {
         source.will_make(len)?;
         if len <= MAX_BUFFERED_BYTES as u64 {
             let mut whole = Vec::new();
-            each_piece(source, db, id, len, &mut |piece| {
+            each_piece(source, db, fragments(id), 0..len, &mut |piece| {
                 whole.extend_from_slice(piece);
                 Ok(ControlFlow::Continue(()))
             })
@@ -72,7 +73,7 @@ impl Definition for StringType {
             return (to.flush)(to.out);
         }
         to.encoder.begin_long_string(to.key, len, to.out);
-        each_piece(source, db, id, len, &mut |piece| {
+        each_piece(source, db, fragments(id), 0..len, &mut |piece| {
             to.out.extend_from_slice(piece);
             (to.flush)(to.out)?;
             Ok(ControlFlow::Continue(()))
@@ -180,52 +181,11 @@ fn integer(found: &KeyMeta) -> Option<i64> {
     is_given.then(|| num::parse_i64(&found.body)).flatten()
 }
 
-/// Called with each piece of a string, until it breaks.
-type EachPiece<'p> = &'p mut dyn FnMut(&[u8]) -> OpResult<ControlFlow<()>>;
-
-/// Calls `each` with all bytes of a string in fragments, in pieces.
-fn each_piece(
-    source: &mut dyn Source,
-    db: DbIndex,
-    id: CollectionId,
-    len: u64,
-    each: EachPiece<'_>,
-) -> OpResult<ControlFlow<()>> {
-    let mut at = 0;
-    let from = keys::element_prefix(tag::FRAGMENT, id);
-    let to = keys::element_end(tag::FRAGMENT, id);
-    let stored = source.each_row(db, &from, &to, &mut |row_key, row| {
-        let index = u64::try_from(keys::split_indexed(row_key)?);
-        let index = index.map_err(|_| Corrupt("fragment index"))?;
-        let start = index.saturating_mul(FRAGMENT_LEN);
-        if start >= len {
-            return Ok(ControlFlow::Continue(()));
-        }
-        let zeros = zeros_until(&mut at, start, each)?;
-        if zeros.is_break() {
-            return Ok(zeros);
-        }
-        let room = usize::try_from(len - at).unwrap_or(usize::MAX);
-        let piece = &row[..row.len().min(room)];
-        at += piece.len() as u64;
-        each(piece)
-    })?;
-    match stored.is_break() {
-        true => Ok(stored),
-        false => zeros_until(&mut at, len, each),
+/// The rows of a string in fragments.
+fn fragments(id: CollectionId) -> Pages {
+    Pages {
+        tag: tag::FRAGMENT,
+        id,
+        page_len: FRAGMENT_LEN,
     }
-}
-
-/// Passes zeros for a missing part of a string.
-fn zeros_until(at: &mut u64, end: u64, each: EachPiece<'_>) -> OpResult<ControlFlow<()>> {
-    const ZEROS: &[u8] = &[0; FRAGMENT_LEN as usize];
-    while *at < end {
-        let step = (end - *at).min(ZEROS.len() as u64);
-        let next = each(&ZEROS[..step as usize])?;
-        if next.is_break() {
-            return Ok(next);
-        }
-        *at += step;
-    }
-    Ok(ControlFlow::Continue(()))
 }

@@ -63,6 +63,17 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "siadd sicard siexists sirange sirangebyvalue sirem sirevrange sirevrangebyvalue",
         "Redis does not have the type: `commands::sortedint`, `crash`, `notify`",
     ),
+    (
+        "bf.add bf.card bf.debug bf.exists bf.info bf.insert bf.loadchunk bf.madd \
+         bf.mexists bf.reserve bf.scandump cf.add cf.addnx cf.compact cf.count cf.debug \
+         cf.del cf.exists cf.info cf.insert cf.insertnx cf.loadchunk cf.mexists \
+         cf.reserve cf.scandump cms.incrby cms.info cms.initbydim cms.initbyprob \
+         cms.merge cms.query tdigest.add tdigest.byrank tdigest.byrevrank tdigest.cdf \
+         tdigest.create tdigest.info tdigest.max tdigest.merge tdigest.min \
+         tdigest.quantile tdigest.rank tdigest.reset tdigest.revrank tdigest.trimmed_mean \
+         topk.add topk.count topk.incrby topk.info topk.list topk.query topk.reserve",
+        "the oracle has no RedisBloom: `bloom`, and the unit tests beside the types",
+    ),
 ];
 
 #[test]

@@ -1,0 +1,137 @@
+//! What is found of skewed input, and that the same requests leave the same value.
+
+use super::*;
+use crate::base::time::UnixMs;
+use crate::storage::{Engine, StorageConfig};
+
+const DB: DbIndex = DbIndex(0);
+
+const PLAN: Plan = Plan {
+    k: 10,
+    width: 60,
+    depth: 5,
+    decay: 0.9,
+};
+
+fn store() -> (Txn, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::open(StorageConfig::for_tests(dir.path().to_owned())).unwrap();
+    let mut txn = Txn::new(engine);
+    txn.begin(UnixMs(1)).unwrap();
+    (txn, dir)
+}
+
+/// Counts item n 2,000 / (n + 1) times, mixed.
+fn fill(txn: &mut Txn, top: &mut TopK) {
+    for round in 0..2000u32 {
+        for n in (0..200u32).filter(|n| round % (n + 1) == 0) {
+            top.add(txn, DB, format!("item:{n}").as_bytes(), 1).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_most_frequent_items_are_kept() {
+    let (mut txn, _dir) = store();
+    let mut top = TopK::new(&txn, PLAN).unwrap();
+    fill(&mut txn, &mut top);
+    top.save(&mut txn, DB, b"k").unwrap();
+    let mut top = TopK::load(&mut txn, DB, b"k").unwrap().unwrap();
+    let list = top.list(&mut txn, DB).unwrap();
+    for n in 0..5 {
+        let item = format!("item:{n}").into_bytes();
+        assert!(
+            list.iter().any(|slot| slot.item.as_ref() == Some(&item)),
+            "{n}: {list:?}"
+        );
+        let count = top.count(&mut txn, DB, &item).unwrap();
+        let exact = 2000u32.div_ceil(n + 1);
+        assert!(count <= exact && count > exact * 3 / 4, "{n}: {count}");
+    }
+    assert!(list.is_sorted_by(|a, b| a.count >= b.count));
+}
+
+/// A replica runs the same requests.
+#[test]
+fn chance_follows_from_the_value() {
+    let (mut txn, _dir) = store();
+    let mut values = [(); 2].map(|()| TopK::new(&txn, PLAN).unwrap());
+    for value in &mut values {
+        fill(&mut txn, value);
+    }
+    let [a, b] = &mut values;
+    assert!(a.draws > 1000);
+    assert_eq!(a.draws, b.draws);
+    assert_eq!(a.list(&mut txn, DB).unwrap(), b.list(&mut txn, DB).unwrap());
+    let whole = 0..a.array.len();
+    let buckets =
+        [&a.array, &b.array].map(|array| array.collect(&mut *txn, DB, whole.clone()).unwrap());
+    assert_eq!(buckets[0], buckets[1]);
+}
+
+/// Many attempts at once lower a counter as often as one by one.
+#[test]
+fn attempts_at_once_are_as_many_attempts() {
+    let (txn, _dir) = store();
+    let mut top = TopK::new(&txn, PLAN).unwrap();
+    let (mut at_once, mut one_by_one) = (0u64, 0u64);
+    for print in 0..2000 {
+        at_once += u64::from(top.decayed((1, 20), print + 10, 30).1);
+        let mut bucket = (1, 20);
+        for _ in 0..30 {
+            bucket = top.decayed(bucket, print + 10, 1);
+        }
+        one_by_one += u64::from(bucket.1);
+    }
+    let ratio = at_once as f64 / one_by_one as f64;
+    assert!((0.98..1.02).contains(&ratio), "{ratio}");
+}
+
+/// An item that meets only counters of others comes into an empty heap with a count of 0. Its row once
+/// stayed when an empty slot took its place.
+#[test]
+fn slots_that_become_empty_have_no_row() {
+    let (mut txn, _dir) = store();
+    let plan = Plan {
+        width: 1,
+        depth: 1,
+        decay: 1e-9,
+        ..PLAN
+    };
+    let mut top = TopK::new(&txn, plan).unwrap();
+    for item in [&b"a"[..], b"b", b"c", b"a", b"d", b"a", b"e", b"a"] {
+        top.add(&mut txn, DB, item, 2).unwrap();
+        let slots = top.heap(&mut txn, DB).unwrap().slots.clone();
+        top.save(&mut txn, DB, b"k").unwrap();
+        top = TopK::load(&mut txn, DB, b"k").unwrap().unwrap();
+        assert_eq!(top.heap(&mut txn, DB).unwrap().slots, slots);
+    }
+}
+
+#[test]
+fn sizes_have_bounds() {
+    let (txn, _dir) = store();
+    for plan in [
+        Plan { k: 0, ..PLAN },
+        Plan {
+            k: K_MAX + 1,
+            ..PLAN
+        },
+        Plan { width: 0, ..PLAN },
+        Plan {
+            depth: DEPTH_MAX + 1,
+            ..PLAN
+        },
+        Plan {
+            width: u32::MAX,
+            ..PLAN
+        },
+        Plan { decay: 0.0, ..PLAN },
+        Plan {
+            decay: f64::NAN,
+            ..PLAN
+        },
+    ] {
+        assert!(TopK::new(&txn, plan).is_none(), "{plan:?}");
+    }
+}
