@@ -38,6 +38,7 @@ pub mod field_times;
 mod functions;
 mod hashes;
 mod hyperloglog;
+mod json;
 mod keys;
 mod latency;
 mod lcs;
@@ -91,6 +92,7 @@ const FAMILIES: &[&[Command]] = &[
     hashes::COMMANDS,
     hyperloglog::COMMANDS,
     info::COMMANDS,
+    json::COMMANDS,
     keys::COMMANDS,
     latency::COMMANDS,
     lists::COMMANDS,

@@ -16,6 +16,7 @@
 //!   0E fragment  0E ‖ id (8) ‖ index (8)              → up to 4 KiB of a long string
 //!   0F reclaim   0F ‖ id (8)                          → type ‖ count (8)
 //!   11 … 16      streams: see [`stream`]
+//!   18 JSON      18 ‖ id (8) ‖ node (8)               → see [`json`]
 //! in `default`  see [`system`]
 //! in `binlog`   see [`binlog`]
 //! ```
@@ -29,6 +30,7 @@
 #![deny(clippy::indexing_slicing)]
 
 pub mod binlog;
+pub mod json;
 pub mod keys;
 pub mod meta;
 pub mod packed;
@@ -47,10 +49,10 @@ pub struct Corrupt(pub &'static str);
 
 /// The version of the disk format that this build writes. Older databases are converted when they
 /// are opened.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// The version of the rows of DBs and of the binlog, which are sent to replicas unchanged.
-pub const ROWS_VERSION: u32 = 1;
+pub const ROWS_VERSION: u32 = 2;
 
 /// The id of a collection or of a long string: unique in the whole database, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,6 +105,8 @@ value_types! {
     Stream = 0x10, "stream", [
         STREAM_ENTRY, STREAM_GROUP, STREAM_CONSUMER, STREAM_CONSUMER_NAME, STREAM_PENDING, STREAM_OWNED
     ];
+    /// A JSON document.
+    Json = 0x17, "ReJSON-RL", [JSON_NODE];
 }
 
 impl ValueType {
@@ -158,6 +162,8 @@ pub mod tag {
         STREAM_PENDING = 0x15;
         /// The same entry, by consumer.
         STREAM_OWNED = 0x16;
+        /// A part of a JSON document.
+        JSON_NODE = 0x18;
     }
 
     /// Tags of rows in hash order ([`super::keys::hashed`]). A full sync checks the positions of
@@ -172,12 +178,12 @@ mod tests {
     #[test]
     fn persisted_numbers_never_change() {
         let numbers: Vec<u8> = ValueType::ALL.iter().map(|k| *k as u8).collect();
-        assert_eq!(numbers, [0x02, 0x03, 0x05, 0x07, 0x09, 0x10]);
+        assert_eq!(numbers, [0x02, 0x03, 0x05, 0x07, 0x09, 0x10, 0x17]);
         assert_eq!(
             tag::ALL,
             [
                 0x01, 0x04, 0x06, 0x08, 0x0A, 0x0B, 0x0C, 0x0E, 0x0F, 0x11, 0x12, 0x13, 0x14, 0x15,
-                0x16
+                0x16, 0x18
             ]
         );
     }

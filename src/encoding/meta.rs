@@ -12,6 +12,7 @@
 //!   zset            packed entries, in score order    ROWS: id (8) ‖ count (8) ‖ first (L) ‖ last (L)
 //!   list            packed entries, in list order     ROWS: id (8) ‖ head (8) ‖ tail (8)
 //!   stream          –                                 ROWS: see [`super::stream`]
+//!   JSON            the root                          ROWS: see [`super::json`]
 //! ```
 //!
 //! `first` and `last` of a zset are what follows the id in the keys of its first and its last score
@@ -224,7 +225,11 @@ impl ValueType {
                 tail.wrapping_sub(head)
             }
             ValueType::String => r.u64()?.div_ceil(1 << 12),
-            ValueType::Hash | ValueType::Set | ValueType::Zset | ValueType::Stream => r.u64()?,
+            ValueType::Hash
+            | ValueType::Set
+            | ValueType::Zset
+            | ValueType::Stream
+            | ValueType::Json => r.u64()?,
         })
     }
 
@@ -239,7 +244,7 @@ impl ValueType {
         };
         Ok(match self {
             ValueType::String => SmallVec::new(),
-            ValueType::Hash | ValueType::Set | ValueType::Zset => {
+            ValueType::Hash | ValueType::Set | ValueType::Zset | ValueType::Json => {
                 let rows = Counted::decode(body)?.count;
                 let tags = self.element_tags().iter();
                 tags.map(|tag| counted(*tag, rows)).collect()

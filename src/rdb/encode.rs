@@ -191,7 +191,7 @@ impl Encoder {
                 self.sort_by_score();
                 self.end_listpack(kind::ZSET_LISTPACK, out);
             }
-            Some(ValueType::String | ValueType::Stream) | None => {}
+            Some(ValueType::String | ValueType::Stream | ValueType::Json) | None => {}
         }
         Ok(())
     }
@@ -415,6 +415,7 @@ pub(super) fn written_plain(value_type: ValueType) -> u8 {
         ValueType::Zset => kind::ZSET_2,
         ValueType::Hash => kind::HASH,
         ValueType::Stream => kind::STREAM_LISTPACKS_2,
+        ValueType::Json => kind::MODULE_2,
     }
 }
 

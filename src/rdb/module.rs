@@ -85,7 +85,7 @@ impl ModuleId {
 }
 
 /// The types whose values are written in this form, with the versions that are written.
-const TYPES: &[(ValueType, ModuleId)] = &[];
+const TYPES: &[(ValueType, ModuleId)] = &[(ValueType::Json, ModuleId::new(b"ReJSON-RL", 3))];
 
 /// The id with which values of a type are written; `None` if Redis has the type without a
 /// module.

@@ -1,6 +1,7 @@
 //! The definitions of all types of values.
 
 use super::definition::Definition;
+use super::json::definition::JsonType;
 use super::list::definition::ListType;
 use super::members::definition::{HashType, SetType};
 use super::stream::definition::StreamType;
@@ -17,5 +18,6 @@ pub fn definition(value_type: ValueType) -> &'static dyn Definition {
         ValueType::Set => &SetType,
         ValueType::Zset => &ZsetType,
         ValueType::Stream => &StreamType,
+        ValueType::Json => &JsonType,
     }
 }

@@ -4,7 +4,7 @@ use super::super::{Command, Flags, Handler};
 use crate::commands::table::spec::Group;
 
 /// All categories, in the order in which replies list them.
-pub const ALL: [&str; 21] = [
+pub const ALL: [&str; 22] = [
     "keyspace",
     "read",
     "write",
@@ -26,6 +26,7 @@ pub const ALL: [&str; 21] = [
     "connection",
     "transaction",
     "scripting",
+    "json",
 ];
 
 /// The category of a group's commands.
@@ -43,6 +44,7 @@ fn of_group(group: Group) -> Option<&'static str> {
         Group::Connection => "connection",
         Group::Transactions => "transaction",
         Group::Scripting => "scripting",
+        Group::Json => "json",
         // Those that publish or subscribe have a flag.
         Group::PubSub | Group::Server | Group::Cluster => return None,
     })

@@ -21,6 +21,7 @@ const GROUPS: [(Group, &str); 15] = [
     (Group::PubSub, "Publish and subscribe"),
     (Group::Connection, "Connection"),
     (Group::Server, "Server"),
+    (Group::Json, "JSON documents"),
     (Group::Cluster, "Cluster, which this server is no part of"),
 ];
 

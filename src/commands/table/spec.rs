@@ -251,6 +251,8 @@ pub enum Group {
     Scripting,
     /// Nodes of a cluster.
     Cluster,
+    /// JSON documents.
+    Json,
 }
 
 impl Group {
@@ -272,6 +274,7 @@ impl Group {
             Group::PubSub => "pubsub",
             Group::Scripting => "scripting",
             Group::Cluster => "cluster",
+            Group::Json => "json",
         }
     }
 }

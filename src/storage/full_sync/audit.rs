@@ -338,6 +338,7 @@ fn about(tag: u8) -> &'static str {
         tag::STREAM_GROUP => "groups of streams",
         tag::STREAM_CONSUMER | tag::STREAM_CONSUMER_NAME => "consumers of streams",
         tag::STREAM_PENDING | tag::STREAM_OWNED => "pending entries of streams",
+        tag::JSON_NODE => "parts of JSON documents",
         _ => "elements of values",
     }
 }
