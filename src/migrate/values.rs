@@ -9,7 +9,9 @@ use super::piece::{PIECE_BYTES, Piece, unexpected_reply};
 use super::stream_reader::StreamReader;
 use crate::base::num;
 use crate::base::time::UnixMs;
+use crate::encoding::ValueType;
 use crate::rdb::Element;
+use crate::rdb::module::{ModulePart, id_of};
 use crate::resp::Value;
 use crate::resp::encode::command;
 use crate::sys::clock;
@@ -299,6 +301,7 @@ impl Values {
             "stream" => StreamReader::new(&mut self.conn, key)
                 .read(&mut |part| each(Part::Element(Element::Stream(part))))?,
             "set" | "zset" | "hash" => self.scanned(key, &shape.kind, each)?,
+            "ReJSON-RL" => self.json(key, each)?,
             kind => {
                 return Err(Error::Refused(format!(
                     "values of the type {kind} cannot be read"
@@ -319,6 +322,25 @@ impl Values {
             Ok(())
         })?;
         Ok(found.filter(|reply| !matches!(reply, Value::Error(_))))
+    }
+
+    /// A document has one element, its text.
+    fn json(
+        &mut self,
+        key: &[u8],
+        each: &mut impl FnMut(Part<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        let reply = self.ask(&[b"JSON.GET", key, b"."])?;
+        let Some((text, id)) = reply
+            .as_ref()
+            .and_then(Value::as_bytes)
+            .zip(id_of(ValueType::Json))
+        else {
+            return Ok(false);
+        };
+        each(Part::Element(Element::Module(ModulePart::Begin(id))))?;
+        each(Part::Element(Element::Module(ModulePart::Text(text))))?;
+        Ok(true)
     }
 
     fn text(

@@ -1,6 +1,7 @@
 //! The table of RedisJSON's commands.
 
 use super::{arrays, change, numbers, read, set};
+use crate::commands::table::migrated::{Migrated, Part};
 use crate::commands::table::spec::Group;
 use crate::commands::{Command, Flags, KeyFlags, KeySpec};
 
@@ -142,6 +143,7 @@ pub const COMMANDS: &[Command] = &[
         .complexity(SIZE)
         .flags(Flags::DENYOOM)
         .keys(UPDATE_ALL)
+        .migrated(Migrated::Keys(Part::FewerTriplets))
         .doc(Group::Json, "2.6.0", "Sets values of several documents"),
     Command::write("json.numincrby", 4, numbers::incrby)
         .syntax("key path number:double")

@@ -25,6 +25,7 @@ use std::rc::Rc;
 pub struct JsonType;
 
 /// All rows of a document.
+#[derive(Default)]
 pub struct AllRows(FxHashMap<NodeId, Rc<[u8]>>);
 
 impl AllRows {
