@@ -15,6 +15,7 @@ pub use table::COMMANDS;
 
 use super::{Error, ReadCtx, WriteCtx};
 use crate::storage::txn::events::Class;
+use crate::storage::{DbIndex, View};
 use crate::types::json::{self, Doc, Editor, Kind, Path, Place, Rows, Step, Val};
 use crate::types::{OpError, OpResult};
 
@@ -41,7 +42,7 @@ fn expected(what: &str) -> Error {
 fn parse_path(text: &[u8]) -> Result<Path, Error> {
     Path::parse(text).map_err(|bad| {
         Error::owned(format!(
-            "Error occurred at position {}, expected {}",
+            "Error occurred at position {}, expected one of the following: {}",
             bad.at, bad.expected
         ))
     })
@@ -57,13 +58,21 @@ fn parse_value(text: &[u8]) -> Result<json::Value, Error> {
     json::Value::parse(text).map_err(Error::owned)
 }
 
+/// The document under a key, if there is one.
+fn find(view: &mut View, db: DbIndex, key: &[u8]) -> Result<Option<Doc>, Error> {
+    Doc::load(view, db, key).map_err(|error| match error {
+        OpError::WrongType => Error::text("Existing key has wrong Redis type"),
+        error => error.into(),
+    })
+}
+
 fn load(ctx: &mut ReadCtx<'_>, key: &[u8]) -> Result<Option<Doc>, Error> {
-    Ok(Doc::load(ctx.view, ctx.db, key)?)
+    find(ctx.view, ctx.db, key)
 }
 
 /// The document of a command that changes it.
 fn open(ctx: &mut WriteCtx<'_>, key: &[u8]) -> Result<Doc, Error> {
-    Doc::load(ctx.txn, ctx.db, key)?.ok_or(NO_KEY)
+    find(ctx.txn, ctx.db, key)?.ok_or(NO_KEY)
 }
 
 /// The places that a path selects of a document.
@@ -130,7 +139,8 @@ fn in_order_of_change(places: &mut [(usize, Vec<Step>)]) {
             (None, None) => std::cmp::Ordering::Equal,
             (None, Some(_)) => std::cmp::Ordering::Greater,
             (Some(_), None) => std::cmp::Ordering::Less,
-            (Some(a), Some(b)) => b.cmp(a),
+            (Some(Step::Index(a)), Some(Step::Index(b))) => b.cmp(a),
+            (Some(a), Some(b)) => a.cmp(b),
         }
     });
 }

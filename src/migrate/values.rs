@@ -325,11 +325,7 @@ impl Values {
     }
 
     /// A document has one element, its text.
-    fn json(
-        &mut self,
-        key: &[u8],
-        each: &mut impl FnMut(Part<'_>) -> Result<()>,
-    ) -> Result<bool> {
+    fn json(&mut self, key: &[u8], each: &mut impl FnMut(Part<'_>) -> Result<()>) -> Result<bool> {
         let reply = self.ask(&[b"JSON.GET", key, b"."])?;
         let Some((text, id)) = reply
             .as_ref()

@@ -23,7 +23,8 @@ pub fn check_text(data: &[u8]) {
     });
 }
 
-const DOCUMENT: &[u8] = br#"{"a":[1,2.5,"x",{"b":null,"c":[true,{"a":3}]}],"b":{"c":"text","d":{}},"$":[[1],[2]]}"#;
+const DOCUMENT: &[u8] =
+    br#"{"a":[1,2.5,"x",{"b":null,"c":[true,{"a":3}]}],"b":{"c":"text","d":{}},"$":[[1],[2]]}"#;
 
 /// A path is refused, or selects values that can be changed and removed.
 pub fn check_path(data: &[u8]) {

@@ -124,7 +124,6 @@ pub fn trim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let (len, wanted) = arrays(ctx, &doc, &path)?;
     let mut results = vec![None; len];
     if !wanted.is_empty() {
-        // The end first: so the positions in front of it stay.
         let kept = |len: i64| {
             let inside = |index: i64| match index {
                 ..0 => len.saturating_add(index).max(0),
@@ -135,20 +134,20 @@ pub fn trim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
             if len == 0 || from >= to {
                 (0, 0)
             } else {
-                (from, to)
+                (from as u64, to as u64)
             }
         };
-        let behind = |len: i64| Ok((kept(len).1, len));
-        let before: Vec<Option<i64>> = lens(ctx, &doc, &wanted)?;
-        splice_all(ctx, &mut doc, key, (len, &wanted), &[], &behind)?;
-        for (at, len) in before.iter().enumerate() {
-            let Some(len) = *len else { continue };
-            let (from, _) = kept(len);
-            let one = &wanted[at..=at];
-            let front = |_| Ok((0, from));
-            let trimmed = splice_all(ctx, &mut doc, key, (results.len(), one), &[], &front)?;
-            results[wanted[at].0] = trimmed[wanted[at].0];
-        }
+        let paths: Vec<&[Step]> = wanted.iter().map(|(_, path)| path.as_slice()).collect();
+        edit_all(ctx, &mut doc, key, &paths, &mut |editor, at, array, max| {
+            let len = Val::whole(array.into()).len(editor)?;
+            let (from, to) = kept(len as i64);
+            results[wanted[at].0] = Some((to - from) as i64);
+            let nothing = Pieces::default();
+            let cut = editor.splice(array, to, len - to, &nothing, max)?;
+            let rest = cut.as_deref().unwrap_or(array);
+            let done = editor.splice(rest, 0, from, &nothing, max)?;
+            Ok(done.or(cut))
+        })?;
         notify(ctx, "json.arrtrim", key);
     }
     reply_ints(ctx, &path, &results, "not an array")

@@ -1,7 +1,8 @@
 //! Commands that set and remove values.
 
 use super::{
-    NEW_AT_ROOT, check_depth, edit_all, notify, outermost, parse_path, parse_value, path_at, places,
+    NEW_AT_ROOT, check_depth, edit_all, find, notify, outermost, parse_path, parse_value, path_at,
+    places,
 };
 use crate::commands::args;
 use crate::commands::{CmdResult, Error, WriteCtx};
@@ -9,7 +10,6 @@ use crate::encoding::ValueType;
 use crate::types::json::path::Select;
 use crate::types::json::{self, Doc, Kind, Path, Pieces, Step, Value};
 use crate::types::{OpError, lookup};
-use std::rc::Rc;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Condition {
@@ -78,7 +78,7 @@ fn put(
         any: true,
         all: true,
     };
-    let Some(mut doc) = Doc::load(ctx.txn, ctx.db, key)? else {
+    let Some(mut doc) = find(ctx.txn, ctx.db, key)? else {
         if condition == Condition::Existing {
             return Ok(Done::default());
         }
@@ -147,6 +147,15 @@ fn set_places(
     })
 }
 
+/// Whether a path that selects nothing can be that of a new member.
+fn check_addable(path: &Path) -> Result<(), Error> {
+    match path.segments.last().map(|last| &last.select) {
+        _ if !path.is_static() => Err(Error::text("Err wrong static path")),
+        Some(Select::Indices(_)) => Err(Error::text("ERR array index out of range")),
+        _ => Ok(()),
+    }
+}
+
 /// Adds a member to an object.
 fn add(
     ctx: &mut WriteCtx<'_>,
@@ -155,20 +164,13 @@ fn add(
     path: &Path,
     value: &Value,
 ) -> Result<Done, Error> {
-    if !path.is_static() {
-        return Err(Error::text("Err wrong static path"));
-    }
-    let Some((last, parents)) = path.segments.split_last() else {
-        return Ok(Done::default());
-    };
-    let name: &Rc<[u8]> = match &last.select {
-        Select::Keys(keys) => &keys[0],
-        _ => {
-            return match places(ctx, doc, path)?.is_empty() {
-                true => Err(Error::text("ERR array index out of range")),
-                false => Ok(Done::default()),
-            };
-        }
+    let (name, parents) = match path.segments.split_last() {
+        Some((last, parents)) if path.is_static() => match &last.select {
+            Select::Keys(keys) => (&keys[0], parents),
+            _ if !places(ctx, doc, path)?.is_empty() => return Ok(Done::default()),
+            _ => return check_addable(path).map(|()| Done::default()),
+        },
+        _ => return check_addable(path).map(|()| Done::default()),
     };
     let parent = {
         let rows = doc.rows(ctx.txn);
@@ -215,15 +217,22 @@ pub fn mset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut parsed = Vec::with_capacity(triplets.len());
     for [key, path, value] in triplets {
         let path = parse_path(path)?;
-        let exists = Doc::load(ctx.txn, ctx.db, key)?.is_some();
-        if !path.is_root() && !exists {
-            return Err(NEW_AT_ROOT);
+        let doc = find(ctx.txn, ctx.db, key)?;
+        if !path.is_root() {
+            let doc = doc.ok_or(NEW_AT_ROOT)?;
+            if places(ctx, &doc, &path)?.is_empty() {
+                check_addable(&path)?;
+            }
         }
         parsed.push((*key, path, parse_value(value)?));
     }
     let mut all = true;
     for (key, path, value) in &parsed {
-        let done = put(ctx, key, path, value, Condition::Always)?;
+        let done = match put(ctx, key, path, value, Condition::Always) {
+            // An earlier triplet has removed the place.
+            Err(Error::Text(_)) => Done::default(),
+            done => done?,
+        };
         if done.any {
             notify(ctx, "json.mset", key);
         }
@@ -238,7 +247,7 @@ pub fn mset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 pub fn del(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let (key, path) = (args[1], path_at(args, 2)?);
-    let Some(mut doc) = Doc::load(ctx.txn, ctx.db, key)? else {
+    let Some(mut doc) = find(ctx.txn, ctx.db, key)? else {
         ctx.reply.int(0);
         return Ok(());
     };

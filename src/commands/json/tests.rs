@@ -64,13 +64,10 @@ fn values_at_paths() {
             ("object encoding e", "raw"),
             (
                 "json.get e $.sections['A-1",
-                "-Error occurred at position 17, expected the end of a string",
+                "-Error occurred at position 17, expected one of the following: the end of a string",
             ),
             ("set s x", "OK"),
-            (
-                "json.get s $",
-                "-WRONGTYPE Operation against a key holding the wrong kind of value",
-            ),
+            ("json.get s $", "-Existing key has wrong Redis type"),
             ("json.mget s e $.open", "[nil [true]]"),
         ],
     );
