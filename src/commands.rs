@@ -41,6 +41,7 @@ mod geo;
 mod hash_times;
 mod hashes;
 mod hyperloglog;
+mod json;
 mod keys;
 mod latency;
 mod lcs;
@@ -102,6 +103,7 @@ const FAMILIES: &[&[Command]] = &[
     hashes::COMMANDS,
     hyperloglog::COMMANDS,
     info::COMMANDS,
+    json::COMMANDS,
     keys::COMMANDS,
     latency::COMMANDS,
     lists::COMMANDS,

@@ -16,6 +16,7 @@
 //!   0E fragment  0E ‖ id (8) ‖ index (8)              → up to 4 KiB of a long string
 //!   0F reclaim   0F ‖ id (8)                          → type ‖ count (8)
 //!   11 … 16, 30 … 34  streams: see [`stream`]
+//!   18 JSON      18 ‖ id (8) ‖ node (8)               → see [`json`]
 //!   1D sortedint 1D ‖ id (8) ‖ integer (8)            → (empty): see [`sortedint`]
 //!   21           21 ‖ id (8) ‖ index (8)              → a page of a Bloom filter: up to 512 bytes
 //!   24           24 ‖ id (8) ‖ index (8)              → a page of a Cuckoo filter
@@ -43,6 +44,7 @@
 #![deny(clippy::indexing_slicing)]
 
 pub mod binlog;
+pub mod json;
 pub mod keys;
 pub mod meta;
 pub mod packed;
@@ -151,6 +153,8 @@ value_types! {
         STREAM_ENTRY, STREAM_GROUP, STREAM_CONSUMER, STREAM_CONSUMER_NAME, STREAM_PENDING, STREAM_OWNED,
         STREAM_TIMED, STREAM_IID, STREAM_IID_ORDER, STREAM_PRODUCER, STREAM_PRODUCER_NAME
     ];
+    /// A JSON document.
+    Json = 0x17, "ReJSON-RL", [JSON_NODE];
     /// Integers in their order.
     SortedInt = 0x1C, "sortedint", [SORTED_INT];
     /// Bits of a scaling Bloom filter.
@@ -218,6 +222,8 @@ pub mod tag {
         STREAM_PENDING = 0x15;
         /// The same entry, by consumer.
         STREAM_OWNED = 0x16;
+        /// A part of a JSON document.
+        JSON_NODE = 0x18;
         /// One integer of sorted ints.
         SORTED_INT = 0x1D;
         /// A piece of the bits of a Bloom filter.
@@ -264,19 +270,18 @@ mod tests {
     #[test]
     fn persisted_numbers_never_change() {
         let numbers: Vec<u8> = ValueType::ALL.iter().map(|k| *k as u8).collect();
-        assert_eq!(numbers, [0x02, 0x03, 0x05, 0x07, 0x09, 0x10, 0x1C]);
         assert_eq!(
             numbers,
             [
-                0x02, 0x03, 0x05, 0x07, 0x09, 0x10, 0x1C, 0x20, 0x23, 0x25, 0x27, 0x2A
+                0x02, 0x03, 0x05, 0x07, 0x09, 0x10, 0x17, 0x1C, 0x20, 0x23, 0x25, 0x27, 0x2A
             ]
         );
         assert_eq!(
             tag::ALL,
             [
                 0x01, 0x04, 0x06, 0x08, 0x0A, 0x0B, 0x0C, 0x0E, 0x0F, 0x11, 0x12, 0x13, 0x14, 0x15,
-                0x16, 0x1D, 0x21, 0x24, 0x26, 0x28, 0x29, 0x2B, 0x2C, 0x2D, 0x2E, 0x2F, 0x30, 0x31,
-                0x32, 0x33, 0x34
+                0x16, 0x18, 0x1D, 0x21, 0x24, 0x26, 0x28, 0x29, 0x2B, 0x2C, 0x2D, 0x2E, 0x2F, 0x30,
+                0x31, 0x32, 0x33, 0x34
             ]
         );
     }

@@ -16,7 +16,7 @@
 //! | [`encoding`] | the disk format as pure functions |
 //! | [`rdb`] | Redis' RDB values and files, both ways |
 //! | [`storage`] | the only place that knows RocksDB: transactions, locks, commits, binlog |
-//! | [`types`] | string, hash, list, set, zset, stream: operations on a transaction |
+//! | [`types`] | string, hash, list, set, zset, stream, JSON: operations on a transaction |
 //! | [`state`] | what threads share: configuration, clients, counters |
 //! | [`commands`] | one file per family, each ends with its command table |
 //! | [`exec`] | from a request to a reply: checks, locks, handler, commit |

@@ -17,6 +17,7 @@ pub mod hashed;
 pub mod hll;
 pub mod import;
 pub mod inspect;
+pub mod json;
 pub mod keyspace;
 pub mod list;
 pub mod members;
@@ -68,6 +69,9 @@ pub enum OpError {
     /// There is no such key.
     #[error("no such key")]
     NoSuchKey,
+    /// A document has nothing at this path.
+    #[error("no such path")]
+    NoSuchPath,
     /// Storage failed.
     #[error(transparent)]
     Storage(#[from] StorageError),

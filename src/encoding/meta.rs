@@ -19,6 +19,7 @@
 //!   sortedint       see [`super::sortedint`]
 //!   in pages        length (8) ‖ head ‖ bytes         ROWS: id (8) ‖ length (8) ‖ head
 //!                   (the types of RedisBloom; each describes its head)
+//!   JSON            the root                          ROWS: see [`super::json`]
 //! ```
 //!
 //! `timed` is the number of elements with an expiry. `due ms` may be too early, if the element that
@@ -272,6 +273,7 @@ impl ValueType {
             | ValueType::Set
             | ValueType::Zset
             | ValueType::Stream
+            | ValueType::Json
             | ValueType::SortedInt => r.u64()?,
             ValueType::Bloom
             | ValueType::Cuckoo
@@ -307,7 +309,7 @@ impl ValueType {
             | ValueType::CountMinSketch
             | ValueType::TopK
             | ValueType::TDigest => SmallVec::new(),
-            ValueType::Zset => {
+            ValueType::Zset | ValueType::Json => {
                 let rows = Counted::decode(body)?.count;
                 let tags = self.element_tags().iter();
                 tags.map(|tag| counted(*tag, rows)).collect()

@@ -547,6 +547,13 @@ fn part_of<'a>(
             }
             Some(out)
         }
+        Part::FewerTriplets => {
+            let mut out = vec![word(b"JSON.MSET")];
+            for at in kept {
+                out.extend([arg(at)?, arg(at + 1)?, arg(at + 2)?]);
+            }
+            Some(out)
+        }
         Part::Renamed => is_first.then_some(vec![word(b"DEL"), arg(1)?]),
         Part::MovedMember => Some(match is_first {
             true => vec![word(b"SREM"), arg(1)?, arg(3)?],

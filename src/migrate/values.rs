@@ -9,8 +9,9 @@ use super::piece::{PIECE_BYTES, Piece, unexpected_reply};
 use super::stream_reader::StreamReader;
 use crate::base::num;
 use crate::base::time::UnixMs;
+use crate::encoding::ValueType;
 use crate::rdb::Element;
-use crate::rdb::module::{self, ModulePart};
+use crate::rdb::module::{self, ModulePart, id_of};
 use crate::resp::Value;
 use crate::resp::encode::command;
 use crate::sys::clock;
@@ -304,6 +305,7 @@ impl Values {
                 .read(&mut |part| each(Part::Element(Element::Stream(part))))?,
             "sortedint" => self.sorted_ints(key, each)?,
             "set" | "zset" | "hash" => self.scanned(key, &shape.kind, each)?,
+            "ReJSON-RL" => self.json(key, each)?,
             kind => {
                 return Err(Error::Refused(format!(
                     "values of the type {kind} cannot be read"
@@ -324,6 +326,21 @@ impl Values {
             Ok(())
         })?;
         Ok(found.filter(|reply| !matches!(reply, Value::Error(_))))
+    }
+
+    /// A document has one element, its text.
+    fn json(&mut self, key: &[u8], each: &mut impl FnMut(Part<'_>) -> Result<()>) -> Result<bool> {
+        let reply = self.ask(&[b"JSON.GET", key, b"."])?;
+        let Some((text, id)) = reply
+            .as_ref()
+            .and_then(Value::as_bytes)
+            .zip(id_of(ValueType::Json))
+        else {
+            return Ok(false);
+        };
+        each(Part::Element(Element::Module(ModulePart::Begin(id))))?;
+        each(Part::Element(Element::Module(ModulePart::Text(text))))?;
+        Ok(true)
     }
 
     fn text(

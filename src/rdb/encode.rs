@@ -216,6 +216,7 @@ impl Encoder {
             Some(
                 ValueType::String
                 | ValueType::Stream
+                | ValueType::Json
                 | ValueType::SortedInt
                 | ValueType::Bloom
                 | ValueType::Cuckoo
@@ -471,7 +472,8 @@ pub(super) fn written_plain(value_type: ValueType) -> u8 {
         ValueType::Zset => kind::ZSET_2,
         ValueType::Hash => kind::HASH,
         ValueType::Stream => kind::STREAM_LISTPACKS_2,
-        ValueType::SortedInt
+        ValueType::Json
+        | ValueType::SortedInt
         | ValueType::Bloom
         | ValueType::Cuckoo
         | ValueType::CountMinSketch

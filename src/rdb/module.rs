@@ -86,6 +86,7 @@ impl ModuleId {
 
 /// The types whose values are written in this form, with the versions that are written.
 const TYPES: &[(ValueType, ModuleId)] = &[
+    (ValueType::Json, ModuleId::new(b"ReJSON-RL", 3)),
     (ValueType::SortedInt, SORTED_INT),
     (ValueType::Bloom, ModuleId::new(b"MBbloom--", 4)),
     (ValueType::Cuckoo, ModuleId::new(b"MBbloomCF", 4)),

@@ -6,6 +6,7 @@ use super::bloom::filter::build::BLOOM;
 use super::bloom::tdigest::build::DIGEST;
 use super::bloom::topk::build::TOP_K;
 use super::definition::Definition;
+use super::json::definition::JsonType;
 use super::list::definition::ListType;
 use super::members::definition::{HashType, SetType};
 use super::sortedint::definition::SortedIntType;
@@ -29,5 +30,6 @@ pub fn definition(value_type: ValueType) -> &'static dyn Definition {
         ValueType::CountMinSketch => &SKETCH,
         ValueType::TopK => &TOP_K,
         ValueType::TDigest => &DIGEST,
+        ValueType::Json => &JsonType,
     }
 }

@@ -4,7 +4,7 @@ use super::super::{Command, Flags, Handler};
 use crate::commands::table::spec::Group;
 
 /// All categories, in the order in which replies list them.
-pub const ALL: [&str; 26] = [
+pub const ALL: [&str; 27] = [
     "keyspace",
     "read",
     "write",
@@ -31,6 +31,7 @@ pub const ALL: [&str; 26] = [
     "cms",
     "topk",
     "tdigest",
+    "json",
 ];
 
 /// The category of a group's commands.
@@ -56,6 +57,7 @@ fn of_group(group: Group) -> Option<&'static str> {
         Group::Sketch => "cms",
         Group::TopK => "topk",
         Group::TDigest => "tdigest",
+        Group::Json => "json",
     })
 }
 

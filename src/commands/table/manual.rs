@@ -6,7 +6,7 @@ use crate::commands::table::spec::Group;
 use std::fmt::Write;
 
 /// Groups in the order of the list, with their titles.
-const GROUPS: [(Group, &str); 22] = [
+const GROUPS: [(Group, &str); 23] = [
     (Group::String, "Strings"),
     (Group::Bitmap, "Bitmaps"),
     (Group::HyperLogLog, "HyperLogLog"),
@@ -28,6 +28,7 @@ const GROUPS: [(Group, &str); 22] = [
     (Group::PubSub, "Publish and subscribe"),
     (Group::Connection, "Connection"),
     (Group::Server, "Server"),
+    (Group::Json, "JSON documents"),
     (Group::Cluster, "Cluster, which this server is no part of"),
 ];
 

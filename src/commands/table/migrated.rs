@@ -43,6 +43,8 @@ pub enum Part {
     FewerKeys,
     /// MSET with fewer pairs of key and value.
     FewerPairs,
+    /// JSON.MSET with fewer triplets of key, path and value.
+    FewerTriplets,
     /// The first key goes away, if it is the copied one: RENAME.
     Renamed,
     /// A member is removed from the first key or added to the second one: SMOVE.

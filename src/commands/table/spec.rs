@@ -268,6 +268,8 @@ pub enum Group {
     TopK,
     /// t-digests.
     TDigest,
+    /// JSON documents.
+    Json,
 }
 
 impl Group {
@@ -292,6 +294,7 @@ impl Group {
             Group::Scripting => "scripting",
             Group::Cluster => "cluster",
             Group::Bloom | Group::Cuckoo | Group::Sketch | Group::TopK | Group::TDigest => "module",
+            Group::Json => "json",
         }
     }
 }

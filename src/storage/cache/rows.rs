@@ -111,6 +111,7 @@ pub(in crate::storage) fn is_cacheable(key: &[u8]) -> bool {
         tag::STREAM_PENDING,
         tag::STREAM_PRODUCER,
         tag::STREAM_PRODUCER_NAME,
+        tag::JSON_NODE,
     ];
     tag::HASHED.contains(&tag) || others.contains(&tag)
 }

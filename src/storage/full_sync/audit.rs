@@ -385,6 +385,7 @@ fn about(tag: u8) -> &'static str {
         tag::STREAM_PENDING | tag::STREAM_OWNED | tag::STREAM_TIMED => "pending entries of streams",
         tag::STREAM_IID | tag::STREAM_IID_ORDER => "idempotent ids of streams",
         tag::STREAM_PRODUCER | tag::STREAM_PRODUCER_NAME => "producers of streams",
+        tag::JSON_NODE => "parts of JSON documents",
         _ => "elements of values",
     }
 }

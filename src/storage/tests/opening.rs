@@ -214,7 +214,10 @@ fn fewer_dbs_than_before() {
     for _ in 0..2 {
         let engine = Engine::open(config.clone()).unwrap();
         assert_eq!(engine.all_keyspaces().len(), usize::from(DBS) - 1);
-        assert_eq!(engine.snapshot().unwrap().keys, (1..u64::from(DBS)).sum());
+        assert_eq!(
+            engine.snapshot().unwrap().keys,
+            (1..u64::from(DBS)).sum::<u64>()
+        );
         assert_eq!(engine.check().unwrap().faults, Vec::<String>::new());
     }
     let names = Db::list_cf(&Options::default(), dir.path()).unwrap();

@@ -58,6 +58,13 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "the oracle refuses it in a pipeline before it looks at it",
     ),
     ("migrate", "speaks to a third server: `migrate`"),
+    (
+        "json.arrappend json.arrindex json.arrinsert json.arrlen json.arrpop json.arrtrim json.clear \
+         json.debug json.del json.forget json.get json.merge json.mget json.mset json.numincrby \
+         json.nummultby json.numpowby json.objkeys json.objlen json.resp json.set json.strappend \
+         json.strlen json.toggle json.type",
+        "of a module that the oracle does not have: `commands::json`",
+    ),
     ("pfselftest", "takes the oracle seconds"),
     (
         "siadd sicard siexists sirange sirangebyvalue sirem sirevrange sirevrangebyvalue",
