@@ -54,7 +54,14 @@ fn path_at(args: &[&[u8]], at: usize) -> Result<Path, Error> {
         .map_or(Ok(Path::root()), |text| parse_path(text))
 }
 
-fn parse_value(text: &[u8]) -> Result<json::Value, Error> {
+/// Bytes that a value of a document takes while it is parsed.
+const VALUE_BYTES: usize = 64;
+
+fn parse_value(view: &View, text: &[u8]) -> Result<json::Value, Error> {
+    let is_separator = |byte: &&u8| matches!(byte, b',' | b':' | b'[' | b'{');
+    let values = text.iter().filter(is_separator).count();
+    let bytes = text.len() + values * VALUE_BYTES;
+    view.will_hold(bytes as u64).map_err(OpError::from)?;
     json::Value::parse(text).map_err(Error::owned)
 }
 
@@ -80,16 +87,18 @@ fn places(ctx: &WriteCtx<'_>, doc: &Doc, path: &Path) -> Result<Vec<Place>, Erro
     Ok(json::eval::places(&doc.rows(ctx.txn), &doc.root(), path)?)
 }
 
-/// Changes the values at some paths, one after another, and saves the document. `change` gets the
-/// number of the path, the value, and how large it may be in line. Returns which of the paths were
+/// Changes the values at some paths, one after another, and saves the document. Each change adds
+/// up to so many bytes. `change` gets the number of the path, the value, and how large it may be in line. Returns which of the paths were
 /// there: an earlier change may have removed them.
 fn edit_all(
     ctx: &mut WriteCtx<'_>,
     doc: &mut Doc,
     key: &[u8],
-    paths: &[&[Step]],
+    (paths, bytes_each): (&[&[Step]], usize),
     change: &mut dyn FnMut(&mut Editor<'_>, usize, &[u8], usize) -> OpResult<Option<Vec<u8>>>,
 ) -> Result<Vec<bool>, Error> {
+    let bytes = paths.len().saturating_mul(bytes_each);
+    ctx.txn.will_hold(bytes as u64).map_err(OpError::from)?;
     let done = doc.change(ctx.txn, key, |editor, root| {
         let (mut root, mut is_new) = (root, false);
         let mut done = Vec::with_capacity(paths.len());

@@ -53,6 +53,9 @@ fn master() -> (DataSet, Vec<Row>) {
         let reply = client.run(line);
         assert_eq!(reply.as_error(), None, "{line}");
     }
+    let numbers = "1000000,".repeat(1000);
+    let reply = client.run(&format!("json.set j $ [{numbers}1]"));
+    assert_eq!(reply.as_error(), None);
     client.check();
     let engine = client.server().engine.clone();
     let snapshot = engine.snapshot().unwrap();

@@ -11,6 +11,7 @@ use crate::base::num;
 use crate::commands::args;
 use crate::commands::{CmdResult, Error, ReadCtx, WriteCtx};
 use crate::resp::Reply;
+use crate::storage::View;
 use crate::types::OpError;
 use crate::types::json::text::{self, Format};
 use crate::types::json::{Doc, Kind, Path, Pieces, Rows, Step, Val, Value};
@@ -20,8 +21,12 @@ fn index(arg: &[u8]) -> Result<i64, Error> {
     num::parse_i64(arg).ok_or(Error::text("Couldn't parse as integer"))
 }
 
-fn parse_values(args: &[&[u8]]) -> Result<Vec<Value>, Error> {
-    args.iter().map(|arg| parse_value(arg)).collect()
+fn parse_values(view: &View, args: &[&[u8]]) -> Result<Vec<Value>, Error> {
+    args.iter().map(|arg| parse_value(view, arg)).collect()
+}
+
+fn bytes(args: &[&[u8]]) -> usize {
+    args.iter().map(|arg| arg.len()).sum()
 }
 
 /// The arrays that a path selects, in the order of change, and the number of all selected values.
@@ -52,41 +57,51 @@ fn splice_all(
     doc: &mut Doc,
     key: &[u8],
     (len, wanted): (usize, &[(usize, Vec<Step>)]),
-    values: &[Value],
+    (values, bytes): (&[Value], usize),
     part: &dyn Fn(i64) -> Result<(i64, i64), Error>,
 ) -> Result<Vec<Option<i64>>, Error> {
     let mut results = vec![None; len];
     let paths: Vec<&[Step]> = wanted.iter().map(|(_, path)| path.as_slice()).collect();
     let mut failed = None;
-    edit_all(ctx, doc, key, &paths, &mut |editor, at, array, max| {
-        let len = Val::whole(array.into()).len(editor)? as i64;
-        let (from, to) = match part(len) {
-            Ok(part) => part,
-            Err(error) => {
-                failed = Some(error);
-                return Ok(None);
-            }
-        };
-        let added = editor.put_all(values)?;
-        results[wanted[at].0] = Some(len - (to - from) + added.len() as i64);
-        editor.splice(array, from as u64, (to - from) as u64, &added, max)
-    })?;
+    edit_all(
+        ctx,
+        doc,
+        key,
+        (&paths, bytes),
+        &mut |editor, at, array, max| {
+            let len = Val::whole(array.into()).len(editor)? as i64;
+            let (from, to) = match part(len) {
+                Ok(part) => part,
+                Err(error) => {
+                    failed = Some(error);
+                    return Ok(None);
+                }
+            };
+            let added = editor.put_all(values)?;
+            results[wanted[at].0] = Some(len - (to - from) + added.len() as i64);
+            editor.splice(array, from as u64, (to - from) as u64, &added, max)
+        },
+    )?;
     failed.map_or(Ok(results), Err)
 }
 
 pub fn append(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let (key, path) = (args[1], parse_path(args[2])?);
-    if args.len() < 4 {
-        return Err(Error::Arity("json.arrappend".into()));
-    }
-    let values = parse_values(&args[3..])?;
+    let values = parse_values(ctx.txn, &args[3..])?;
     let mut doc = open(ctx, key)?;
     let (len, wanted) = arrays(ctx, &doc, &path)?;
     check_depths(&wanted, &values)?;
     let mut results = vec![None; len];
     if !wanted.is_empty() {
         let at_end = |len| Ok((len, len));
-        results = splice_all(ctx, &mut doc, key, (len, &wanted), &values, &at_end)?;
+        results = splice_all(
+            ctx,
+            &mut doc,
+            key,
+            (len, &wanted),
+            (&values, bytes(&args[3..])),
+            &at_end,
+        )?;
         notify(ctx, "json.arrappend", key);
     }
     reply_ints(ctx, &path, &results, "not an array")
@@ -94,7 +109,7 @@ pub fn append(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 pub fn insert(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let (key, path, index) = (args[1], parse_path(args[2])?, index(args[3])?);
-    let values = parse_values(&args[4..])?;
+    let values = parse_values(ctx.txn, &args[4..])?;
     let mut doc = open(ctx, key)?;
     let (len, wanted) = arrays(ctx, &doc, &path)?;
     let mut results = vec![None; len];
@@ -111,7 +126,14 @@ pub fn insert(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
                 false => Err(Error::text("ERR index out of bounds")),
             }
         };
-        results = splice_all(ctx, &mut doc, key, (len, &wanted), &values, &before)?;
+        results = splice_all(
+            ctx,
+            &mut doc,
+            key,
+            (len, &wanted),
+            (&values, bytes(&args[4..])),
+            &before,
+        )?;
         notify(ctx, "json.arrinsert", key);
     }
     reply_ints(ctx, &path, &results, "not an array")
@@ -138,16 +160,22 @@ pub fn trim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
             }
         };
         let paths: Vec<&[Step]> = wanted.iter().map(|(_, path)| path.as_slice()).collect();
-        edit_all(ctx, &mut doc, key, &paths, &mut |editor, at, array, max| {
-            let len = Val::whole(array.into()).len(editor)?;
-            let (from, to) = kept(len as i64);
-            results[wanted[at].0] = Some((to - from) as i64);
-            let nothing = Pieces::default();
-            let cut = editor.splice(array, to, len - to, &nothing, max)?;
-            let rest = cut.as_deref().unwrap_or(array);
-            let done = editor.splice(rest, 0, from, &nothing, max)?;
-            Ok(done.or(cut))
-        })?;
+        edit_all(
+            ctx,
+            &mut doc,
+            key,
+            (&paths, 0),
+            &mut |editor, at, array, max| {
+                let len = Val::whole(array.into()).len(editor)?;
+                let (from, to) = kept(len as i64);
+                results[wanted[at].0] = Some((to - from) as i64);
+                let nothing = Pieces::default();
+                let cut = editor.splice(array, to, len - to, &nothing, max)?;
+                let rest = cut.as_deref().unwrap_or(array);
+                let done = editor.splice(rest, 0, from, &nothing, max)?;
+                Ok(done.or(cut))
+            },
+        )?;
         notify(ctx, "json.arrtrim", key);
     }
     reply_ints(ctx, &path, &results, "not an array")
@@ -230,21 +258,27 @@ pub fn pop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if before.iter().any(|len| len.is_some_and(|len| len > 0)) {
         let resp3 = ctx.reply.resp3;
         let paths: Vec<&[Step]> = wanted.iter().map(|(_, path)| path.as_slice()).collect();
-        edit_all(ctx, &mut doc, key, &paths, &mut |editor, at, array, max| {
-            let value = Val::whole(array.into());
-            let len = value.len(editor)? as i64;
-            if len == 0 {
-                return Ok(None);
-            }
-            let index = match index {
-                ..0 => len.saturating_add(index).max(0),
-                _ => index.min(len - 1),
-            } as u64;
-            if let Some(element) = value.element(editor, index)? {
-                results[wanted[at].0] = Some(popped(editor, &element, form, resp3)?);
-            }
-            editor.splice(array, index, 1, &Pieces::default(), max)
-        })?;
+        edit_all(
+            ctx,
+            &mut doc,
+            key,
+            (&paths, 0),
+            &mut |editor, at, array, max| {
+                let value = Val::whole(array.into());
+                let len = value.len(editor)? as i64;
+                if len == 0 {
+                    return Ok(None);
+                }
+                let index = match index {
+                    ..0 => len.saturating_add(index).max(0),
+                    _ => index.min(len - 1),
+                } as u64;
+                if let Some(element) = value.element(editor, index)? {
+                    results[wanted[at].0] = Some(popped(editor, &element, form, resp3)?);
+                }
+                editor.splice(array, index, 1, &Pieces::default(), max)
+            },
+        )?;
         notify(ctx, "json.arrpop", key);
     }
     if path.is_legacy {
@@ -310,7 +344,7 @@ pub fn find_index(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if args.len() > 6 {
         return Err(Error::Arity("json.arrindex".into()));
     }
-    let wanted = Val::scalar(&parse_value(args[3])?);
+    let wanted = Val::scalar(&parse_value(ctx.view, args[3])?);
     let doc = load(ctx, args[1])?.ok_or(NO_PATH)?;
     let rows = doc.rows(ctx.view);
     let values = selected(&rows, &doc, &path)?;

@@ -7,7 +7,7 @@ use super::{
 use crate::commands::CmdResult;
 use crate::encoding::json::{Item, item, put_item};
 use crate::types::OpError;
-use crate::types::json::{Kind, Path, Step, Val, Value};
+use crate::types::json::{Kind, Path, Rows, Step, Val, Value};
 
 /// Replies one number for each value; of a legacy path the last one alone.
 pub fn reply_ints(
@@ -38,7 +38,7 @@ pub fn toggle(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut results = vec![None; len];
     if !wanted.is_empty() {
         let paths: Vec<&[Step]> = wanted.iter().map(|(_, path)| path.as_slice()).collect();
-        edit_all(ctx, &mut doc, key, &paths, &mut |_, at, old, _| {
+        edit_all(ctx, &mut doc, key, (&paths, 0), &mut |_, at, old, _| {
             let now = item(old)? == Item::Bool(false);
             results[wanted[at].0] = Some(i64::from(now));
             let mut out = Vec::new();
@@ -68,20 +68,27 @@ pub fn strappend(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let (len, wanted) = of_kind(places(ctx, &doc, &path)?, |kind| kind == Kind::Text)?;
     let mut results = vec![None; len];
     if !wanted.is_empty() {
-        let Value::Text(more) = parse_value(text)? else {
+        let Value::Text(more) = parse_value(ctx.txn, text)? else {
             return Err(expected("string"));
         };
         let paths: Vec<&[Step]> = wanted.iter().map(|(_, path)| path.as_slice()).collect();
-        edit_all(ctx, &mut doc, key, &paths, &mut |editor, at, old, _| {
-            let old = Val::whole(old.into());
-            let mut text = old.text(editor)?.unwrap_or_default();
-            text.extend_from_slice(more.as_bytes());
-            results[wanted[at].0] = Some(text.len() as i64);
-            editor.free(old.bytes())?;
-            let mut out = Vec::new();
-            editor.put_text(&text, &mut out);
-            Ok(Some(out))
-        })?;
+        edit_all(
+            ctx,
+            &mut doc,
+            key,
+            (&paths, text.len()),
+            &mut |editor, at, old, _| {
+                let old = Val::whole(old.into());
+                editor.hold(old.len(editor)?)?;
+                let mut text = old.text(editor)?.unwrap_or_default();
+                text.extend_from_slice(more.as_bytes());
+                results[wanted[at].0] = Some(text.len() as i64);
+                editor.free(old.bytes())?;
+                let mut out = Vec::new();
+                editor.put_text(&text, &mut out);
+                Ok(Some(out))
+            },
+        )?;
         notify(ctx, "json.strappend", key);
     }
     reply_ints(ctx, &path, &results, "not a string")
@@ -112,7 +119,7 @@ pub fn clear(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut cleared = 0;
     if !wanted.is_empty() {
         let paths: Vec<&[Step]> = wanted.iter().map(Vec::as_slice).collect();
-        let there = edit_all(ctx, &mut doc, key, &paths, &mut |editor, _, old, _| {
+        let there = edit_all(ctx, &mut doc, key, (&paths, 0), &mut |editor, _, old, _| {
             let empty = match Val::whole(old.into()).kind()? {
                 Kind::Array => Item::Array(b""),
                 Kind::Object => Item::Object(b""),

@@ -3,6 +3,7 @@
 use super::{Error, WriteCtx, edit_all, no_path_or, notify, of_kind, open, parse_path, places};
 use crate::commands::CmdResult;
 use crate::encoding::json::{Item, item};
+use crate::storage::View;
 use crate::types::json::text::put_float;
 use crate::types::json::{Kind, Step, Value, replace};
 
@@ -66,8 +67,8 @@ fn result(old: Item<'_>, operation: Operation, by: &Value) -> Result<Value, Erro
     }
 }
 
-fn parse_operand(text: &[u8]) -> Result<Value, Error> {
-    match super::parse_value(text)? {
+fn parse_operand(view: &View, text: &[u8]) -> Result<Value, Error> {
+    match super::parse_value(view, text)? {
         value @ (Value::Int(_) | Value::Large(_) | Value::Float(_)) => Ok(value),
         _ => Err(Error::text("bad input number")),
     }
@@ -84,14 +85,14 @@ fn calculate(
     let (len, wanted) = of_kind(places(ctx, &doc, &path)?, Kind::is_number)?;
     let mut results: Vec<Option<Value>> = vec![None; len];
     if !wanted.is_empty() {
-        let by = parse_operand(args[3])?;
+        let by = parse_operand(ctx.txn, args[3])?;
         let paths: Vec<&[Step]> = wanted.iter().map(|(_, path)| path.as_slice()).collect();
         let mut failed = None;
         edit_all(
             ctx,
             &mut doc,
             key,
-            &paths,
+            (&paths, 0),
             &mut |editor, at, old, max| match result(item(old)?, operation, &by) {
                 Ok(new) => {
                     let bytes = replace(editor, old, &new, max != 0 && paths[at].is_empty())?;

@@ -91,16 +91,13 @@ pub fn get(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
                 writer.next(at == 0);
                 writer.key(text);
                 match all_legacy {
-                    true => writer.value(values.first().ok_or(NO_PATH)?)?,
+                    true => writer.selected(values.first().ok_or(NO_PATH)?)?,
                     false => writer.array(values.iter())?,
                 }
             }
             writer.end(b'}', false);
         }
     }
-    ctx.view
-        .will_hold(out.len() as u64)
-        .map_err(OpError::from)?;
     ctx.reply.bulk(&out);
     Ok(())
 }
@@ -116,7 +113,7 @@ fn write_selected(
     let values = selected(rows, doc, path)?;
     let mut writer = Writer::new(rows, format, out);
     match is_legacy {
-        true => writer.value(values.first().ok_or(NO_PATH)?)?,
+        true => writer.selected(values.first().ok_or(NO_PATH)?)?,
         false => writer.array(values.iter())?,
     }
     Ok(())
@@ -147,12 +144,9 @@ pub fn mget(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
                 ctx.reply.null();
                 continue;
             }
-            (true, Some(first)) => writer.value(first)?,
+            (true, Some(first)) => writer.selected(first)?,
             (false, _) => writer.array(values.iter())?,
         }
-        ctx.view
-            .will_hold(out.len() as u64)
-            .map_err(OpError::from)?;
         ctx.reply.bulk(&out);
     }
     Ok(())

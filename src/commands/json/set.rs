@@ -44,8 +44,8 @@ pub fn set(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
             return Err(Error::Syntax);
         }
     }
-    let (key, value) = (args[1], parse_value(args[3])?);
-    let done = put(ctx, key, &path, &value, condition)?;
+    let (key, value) = (args[1], parse_value(ctx.txn, args[3])?);
+    let done = put(ctx, key, &path, (&value, args[3].len()), condition)?;
     reply_done(ctx, "json.set", key, done);
     Ok(())
 }
@@ -71,7 +71,7 @@ fn put(
     ctx: &mut WriteCtx<'_>,
     key: &[u8],
     path: &Path,
-    value: &Value,
+    (value, bytes): (&Value, usize),
     condition: Condition,
 ) -> Result<Done, Error> {
     let done = Done {
@@ -93,9 +93,13 @@ fn put(
             Condition::Missing => return Ok(Done::default()),
             Condition::Merge => {
                 let paths: [&[Step]; 1] = [&[]];
-                edit_all(ctx, &mut doc, key, &paths, &mut |editor, _, old, _| {
-                    editor.merge(old, value, true)
-                })?;
+                edit_all(
+                    ctx,
+                    &mut doc,
+                    key,
+                    (&paths, bytes),
+                    &mut |editor, _, old, _| editor.merge(old, value, true),
+                )?;
             }
             Condition::Always | Condition::Existing => {
                 let old = lookup(ctx.txn, ctx.db, key, ValueType::Json)?;
@@ -113,7 +117,7 @@ fn put(
         Condition::Always | Condition::Existing => outermost(places(ctx, &doc, path)?),
     };
     match (found.is_empty(), condition) {
-        (false, _) => set_places(ctx, &mut doc, key, &found, (value, condition)),
+        (false, _) => set_places(ctx, &mut doc, key, (&found, bytes), (value, condition)),
         (true, Condition::Existing) => Ok(Done::default()),
         (true, _) => add(ctx, &mut doc, key, path, value),
     }
@@ -123,7 +127,7 @@ fn set_places(
     ctx: &mut WriteCtx<'_>,
     doc: &mut Doc,
     key: &[u8],
-    found: &[Vec<Step>],
+    (found, bytes): (&[Vec<Step>], usize),
     (value, condition): (&Value, Condition),
 ) -> Result<Done, Error> {
     let depth = value.depth();
@@ -132,7 +136,7 @@ fn set_places(
     if paths.is_empty() {
         return Ok(Done::default());
     }
-    let there = edit_all(ctx, doc, key, &paths, &mut |editor, at, old, _| {
+    let there = edit_all(ctx, doc, key, (&paths, bytes), &mut |editor, at, old, _| {
         let is_root = paths[at].is_empty();
         match condition {
             Condition::Merge => editor.merge(old, value, is_root),
@@ -187,10 +191,16 @@ fn add(
     if check_depth(&parent, value.depth() + 1).is_err() {
         return Ok(Done::default());
     }
-    edit_all(ctx, doc, key, &[&parent], &mut |editor, _, object, max| {
-        let value = editor.put(value)?;
-        editor.set_member(object, name, &value, max)
-    })?;
+    edit_all(
+        ctx,
+        doc,
+        key,
+        (&[&parent], 0),
+        &mut |editor, _, object, max| {
+            let value = editor.put(value)?;
+            editor.set_member(object, name, &value, max)
+        },
+    )?;
     Ok(Done {
         any: true,
         all: true,
@@ -204,8 +214,8 @@ pub fn merge(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         [word, format] if args::is(word, "FORMAT") => check_input_format(format)?,
         _ => return Err(Error::Syntax),
     }
-    let (key, value) = (args[1], parse_value(args[3])?);
-    let done = put(ctx, key, &path, &value, Condition::Merge)?;
+    let (key, value) = (args[1], parse_value(ctx.txn, args[3])?);
+    let done = put(ctx, key, &path, (&value, args[3].len()), Condition::Merge)?;
     reply_done(ctx, "json.merge", key, done);
     Ok(())
 }
@@ -224,11 +234,11 @@ pub fn mset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
                 check_addable(&path)?;
             }
         }
-        parsed.push((*key, path, parse_value(value)?));
+        parsed.push((*key, path, parse_value(ctx.txn, value)?));
     }
     let mut all = true;
-    for (key, path, value) in &parsed {
-        let done = match put(ctx, key, path, value, Condition::Always) {
+    for ((key, path, value), [_, _, text]) in parsed.iter().zip(triplets) {
+        let done = match put(ctx, key, path, (value, text.len()), Condition::Always) {
             // An earlier triplet has removed the place.
             Err(Error::Text(_)) => Done::default(),
             done => done?,
@@ -284,7 +294,7 @@ fn remove(
         ctx,
         doc,
         key,
-        &parents,
+        (&parents, 0),
         &mut |editor, at, container, max| match split[at].0 {
             Step::Key(name) => editor.remove_member(container, name, max),
             Step::Index(index) => editor.splice(container, *index, 1, &Pieces::default(), max),

@@ -35,7 +35,7 @@ const SIZE: &str = "O(N), N: size of what is read or written";
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    Command::write("json.arrappend", -3, arrays::append)
+    Command::write("json.arrappend", -4, arrays::append)
         .syntax("key path value...")
         .complexity(ONE)
         .flags(Flags::DENYOOM)

@@ -128,7 +128,8 @@ pub(super) fn check_format(db: &Db, system_cf: &ColumnFamily, names: &[String]) 
         .map_err(|_| Corrupt("format version"))?;
     match version {
         FORMAT_VERSION => Ok(()),
-        // Its rows are valid; types of values were added.
+        1 => move_counts(db, system_cf),
+        // Version 3 has more types and kinds of rows.
         2 => put_format(db, system_cf, WriteBatch::default()),
         _ => Err(StorageError::Format(format!(
             "the database has format version {version}; this build reads versions up to \

@@ -73,6 +73,10 @@ impl Rows for Editor<'_> {
     fn hash(&self, key: &[u8]) -> u64 {
         self.view.engine().hash.hash(key)
     }
+
+    fn hold(&self, bytes: u64) -> OpResult<()> {
+        Ok(self.view.will_hold(bytes)?)
+    }
 }
 
 impl<'v> Editor<'v> {

@@ -4,12 +4,11 @@ use super::edit::Step;
 use super::filter::Scope;
 use super::path::{Path, Segment, Select};
 use super::read::{Kind, Rows, Val};
-use crate::storage::StorageError;
 use crate::types::OpResult;
 use std::ops::ControlFlow;
 
-/// Most values that a path may select: each of them takes memory.
-const PLACES_MAX: usize = 1 << 22;
+/// So many bytes of places are announced at once.
+const HELD_AT_ONCE: usize = 64 << 10;
 
 /// A selected value.
 #[derive(Debug, Clone)]
@@ -26,6 +25,8 @@ pub struct Places {
     found: Vec<Place>,
     /// The path to the current value, if paths are wanted.
     path: Option<Vec<Step>>,
+    /// Bytes of places that are not announced yet.
+    unheld: usize,
 }
 
 impl Places {
@@ -39,11 +40,12 @@ impl Places {
         self.found.into_iter().map(|place| place.value).collect()
     }
 
-    fn add(&mut self, value: &Val) -> OpResult<()> {
-        if self.found.len() >= PLACES_MAX {
-            return Err(StorageError::NoMemory.into());
-        }
+    fn add(&mut self, rows: &dyn Rows, value: &Val) -> OpResult<()> {
         let path = self.path.clone().unwrap_or_default();
+        self.unheld += size_of::<Place>() + path.len() * size_of::<Step>();
+        if self.unheld >= HELD_AT_ONCE {
+            rows.hold(std::mem::take(&mut self.unheld) as u64)?;
+        }
         self.found.push(Place {
             value: value.clone(),
             path,
@@ -85,6 +87,7 @@ pub fn places_of(rows: &dyn Rows, root: &Val, segments: &[Segment]) -> OpResult<
     let mut found = Places {
         found: Vec::new(),
         path: Some(Vec::new()),
+        unheld: 0,
     };
     select(&Scope { rows, root }, segments, root, &mut found)?;
     Ok(found.found)
@@ -98,7 +101,7 @@ pub(super) fn select(
     found: &mut Places,
 ) -> OpResult<()> {
     let Some((segment, rest)) = segments.split_first() else {
-        return found.add(value);
+        return found.add(scope.rows, value);
     };
     one_level(scope, segment, rest, value, found)?;
     if !segment.is_deep {

@@ -19,6 +19,14 @@ pub trait Rows {
 
     /// The hash of a key, by which members of large objects are found.
     fn hash(&self, key: &[u8]) -> u64;
+
+    /// Announces that the command holds so many bytes more.
+    ///
+    /// # Errors
+    /// There is not that much memory.
+    fn hold(&self, _bytes: u64) -> OpResult<()> {
+        Ok(())
+    }
 }
 
 /// A value inside a row.

@@ -123,10 +123,18 @@ impl<'w> Writer<'w> {
         for value in values {
             self.next(is_empty);
             is_empty = false;
-            self.value(value)?;
+            self.selected(value)?;
         }
         self.end(b']', is_empty);
         Ok(())
+    }
+
+    /// Writes a value that a path has selected: with many of them, the text can become longer than
+    /// the document.
+    pub fn selected(&mut self, value: &Val) -> OpResult<()> {
+        let before = self.out.len();
+        self.value(value)?;
+        self.rows.hold((self.out.len() - before) as u64)
     }
 
     /// Writes a value.
