@@ -637,8 +637,8 @@ fn georadiusbymember_ro(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     read(ctx, args, Kind::RadiusByMember { stores: false })
 }
 
-/// Finds the key of STORE or STOREDIST as the parser does, if the key specs, which find the
-/// first argument behind each word, do not: the last one counts.
+/// Finds the key of STORE or STOREDIST as the parser does, if the key specs find another one:
+/// they take the first argument behind each word, and the last one counts.
 fn stored_key(args: &[&[u8]], from: usize, each: &mut dyn FnMut(usize)) {
     let is = |at: usize, word: &str| args.get(at).is_some_and(|arg| args::is(arg, word));
     let mut found = None;
@@ -650,10 +650,10 @@ fn stored_key(args: &[&[u8]], from: usize, each: &mut dyn FnMut(usize)) {
         }
         at += if stores || is(at, "COUNT") { 2 } else { 1 };
     }
-    let by_spec = |word: &str| (from..args.len()).find(|at| is(*at, word)).map(|at| at + 1);
+    let by_spec = |word| (from..args.len()).find(|at| is(*at, word)).map(|at| at + 1);
+    let by_specs = ["STORE", "STOREDIST"].map(by_spec);
     if let Some(at) = found
-        && by_spec("STORE") != found
-        && by_spec("STOREDIST") != found
+        && by_specs.into_iter().flatten().any(|by_spec| by_spec != at)
     {
         each(at);
     }
@@ -710,7 +710,7 @@ pub const COMMANDS: &[Command] = &[
         ),
     Command::read("geosearch", -7, geosearch)
         .syntax(
-            "key [from=(FROMMEMBER member|FROMLONLAT fromlonlat=(longitude:double latitude:double))] \
+            "key from=(FROMMEMBER member|FROMLONLAT fromlonlat=(longitude:double latitude:double)) \
              by=(circle=(BYRADIUS radius:double unit=(m=M|km=KM|ft=FT|mi=MI))\
              |box=(BYBOX width:double height:double unit=(m=M|km=KM|ft=FT|mi=MI))\
              |polygon=(BYPOLYGON num-vertices:int vertices=(longitude:double latitude:double)...)) \
@@ -728,7 +728,7 @@ pub const COMMANDS: &[Command] = &[
     Command::write("geosearchstore", -8, geosearchstore)
         .syntax(
             "destination:key source:key \
-             [from=(FROMMEMBER member|FROMLONLAT fromlonlat=(longitude:double latitude:double))] \
+             from=(FROMMEMBER member|FROMLONLAT fromlonlat=(longitude:double latitude:double)) \
              by=(circle=(BYRADIUS radius:double unit=(m=M|km=KM|ft=FT|mi=MI))\
              |box=(BYBOX width:double height:double unit=(m=M|km=KM|ft=FT|mi=MI))\
              |polygon=(BYPOLYGON num-vertices:int vertices=(longitude:double latitude:double)...)) \

@@ -227,6 +227,10 @@ fn results_are_stored_as_positions_or_distances() {
             "command getkeys georadius Sicily 1 1 1 km store a storedist b store c",
             "[Sicily c]",
         ),
+        (
+            "command getkeys georadius Sicily 1 1 1 km store a storedist b",
+            "[Sicily b]",
+        ),
         ("command getkeys georadius Sicily 1 1 1 km", "[Sicily]"),
     ];
     let mut client = sicily();
