@@ -8,6 +8,7 @@
 //! - `grammar`: the language of the templates
 //! - `families`: the templates, one block per family
 //! - `coverage`: each command is in a family, or on a list with a reason
+//! - `newer`: what only newer oracles know
 //! - `pools`: the values of a template's `$name`
 //! - `compare`: when two replies count as equal, and the accepted differences
 //! - `run`: one sequence on both servers
@@ -27,6 +28,7 @@ mod compare;
 mod coverage;
 mod families;
 mod grammar;
+mod newer;
 mod pools;
 mod replicated;
 pub mod run;

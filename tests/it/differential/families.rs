@@ -11,7 +11,7 @@ pub struct Family {
 }
 
 impl Family {
-    fn parse(name: &'static str, letter: char, text: &'static str) -> Family {
+    pub fn parse(name: &'static str, letter: char, text: &'static str) -> Family {
         let templates = text
             .lines()
             .map(str::trim)
