@@ -181,7 +181,12 @@ impl Txn {
             return Ok(Removed::default());
         };
         let found = MetaView::decode(&row)?;
-        if found.meta.due_ms != due_ms || found.meta.is_expired(pass.now_ms) {
+        if found.meta.due_ms != due_ms {
+            return Ok(Removed::default());
+        }
+        if found.meta.is_expired(pass.now_ms) {
+            // The key goes as a whole.
+            pass.left_ms = pass.left_ms.min(due_ms);
             return Ok(Removed::default());
         }
         let old = KeyMeta {
