@@ -202,12 +202,7 @@ fn set_times(ctx: &mut WriteCtx<'_>, args: &[&[u8]], unit: Unit, name: &str) -> 
 }
 
 /// Ends a command that has changed nothing: those of its fields go whose time is over.
-fn drop_over(
-    ctx: &mut WriteCtx<'_>,
-    key: &[u8],
-    mut hash: Members,
-    fields: &[&[u8]],
-) -> CmdResult {
+fn drop_over(ctx: &mut WriteCtx<'_>, key: &[u8], mut hash: Members, fields: &[&[u8]]) -> CmdResult {
     hash.drop_over(ctx.txn, fields)?;
     ctx.txn.no_effect();
     Ok(hash.save(ctx.txn, key)?)
@@ -538,6 +533,9 @@ fn delete_over(
             removed.push(*field);
         }
     }
+    if was_empty {
+        ctx.event(Class::NEW, "new", key);
+    }
     ctx.event(Class::HASH, "hset", key);
     ctx.event(Class::HASH, "hdel", key);
     hash.save(ctx.txn, key)?;
@@ -566,8 +564,8 @@ fn set_with_times(
             }
         }
     }
-    ctx.event(Class::HASH, "hset", key);
     hash.save(ctx.txn, key)?;
+    ctx.event(Class::HASH, "hset", key);
     state(ctx, &[b"HSET", key], false, pairs.as_flattened());
     if let NewTime::At(at_ms) = time {
         ctx.event(Class::HASH, "hexpire", key);

@@ -153,8 +153,16 @@ fn what_collections_rows_say_is_compared() {
     refused(&|row| row.0[16] ^= 0x40, &[tag::LIST_ITEM], "list position");
     refused(&last, &[tag::ZSET_MEMBER], "sorted sets");
     refused(&last, &[tag::FIELD_TIME], "times of fields");
-    refused(&|row| row.0[9] ^= 0x40, &[tag::FIELD_DUE], "times of fields");
-    refused(&|row| row.0[8] ^= 1, &[tag::DUE], "keys with timed elements");
+    refused(
+        &|row| row.0[9] ^= 0x40,
+        &[tag::FIELD_DUE],
+        "times of fields",
+    );
+    refused(
+        &|row| row.0[8] ^= 1,
+        &[tag::DUE],
+        "keys with timed elements",
+    );
     refused(&|row| row.1[9] ^= 1, b"\x01timed", "with an expiry");
     refused(&last, &[tag::STREAM_CONSUMER], "consumers of streams");
     let next_id = DataSet {

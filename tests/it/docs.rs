@@ -35,8 +35,6 @@ const OTHER_NAMES: &[&str] = &[
     // Commands that do not exist here, and error codes.
     "BUSY",
     "GEOSEARCHSTORE",
-    "HEXPIRE",
-    "HTTL",
     "MISCONF",
     "OOM",
     // Subcommands and arguments.

@@ -9,8 +9,8 @@ use crate::encoding::{CollectionId, Meta, ValueType, keys, tag};
 use crate::rdb::Element;
 use crate::storage::{DbIndex, Direction, KeyMeta, Txn, View};
 use crate::types::definition::{
-    Added, Build, Definition, Each, EachScored, Limits, Member, NextScored, Scored, Sortable,
-    ROW_OVERHEAD, Stored, all_elements, count_packed, each_packed, is_within, of_another_type,
+    Added, Build, Definition, Each, EachScored, Limits, Member, NextScored, ROW_OVERHEAD, Scored,
+    Sortable, Stored, all_elements, count_packed, each_packed, is_within, of_another_type,
 };
 use crate::types::hashed::{Chunk, Walk};
 use crate::types::source::Source;

@@ -236,9 +236,10 @@ impl Model {
         match name {
             "HSET" => {
                 let hash = self.hash(key);
-                let new = items
-                    .chunks(2)
-                    .filter(|pair| hash.insert(pair[0].clone(), field(&pair[1], None)).is_none());
+                let new = items.chunks(2).filter(|pair| {
+                    hash.insert(pair[0].clone(), field(&pair[1], None))
+                        .is_none()
+                });
                 count(new.count())
             }
             "HSETEX" => {
@@ -410,7 +411,9 @@ impl Plan {
     }
 
     fn far_time(&mut self) -> Vec<u8> {
-        (FAR_MS + i64::from(self.rng.u8(..))).to_string().into_bytes()
+        (FAR_MS + i64::from(self.rng.u8(..)))
+            .to_string()
+            .into_bytes()
     }
 
     fn some(&mut self, mut make: impl FnMut(&mut Plan) -> Vec<Vec<u8>>) -> Vec<Vec<u8>> {

@@ -48,10 +48,14 @@ fn a_replica_hides_fields_and_leaves_their_removal_to_the_master() {
     let mut conn = master.connect();
     conn.must("DEBUG SET-ACTIVE-EXPIRE 0");
     write(&mut conn);
-    wait_for("the replica has everything", || is_caught_up(&master, &replica));
+    wait_for("the replica has everything", || {
+        is_caught_up(&master, &replica)
+    });
     let late = server(&[]);
     follow(&late, &master);
-    wait_for("the late replica has everything", || is_caught_up(&master, &late));
+    wait_for("the late replica has everything", || {
+        is_caught_up(&master, &late)
+    });
     for replica in [&master, &replica, &late] {
         let mut ours = replica.connect();
         wait_for("the times are over", || lengths(&mut ours) == [2, 1998, 0]);
@@ -64,7 +68,10 @@ fn a_replica_hides_fields_and_leaves_their_removal_to_the_master() {
         assert_eq!(ours.must("DBSIZE"), Value::Int(4));
         assert_eq!(ours.must("HGETALL gone"), Value::Array(Vec::new()));
         assert_eq!(ours.must("HGET small f2"), Value::NullBulk);
-        assert_eq!(figure(replica, "replication", "master_repl_offset"), position);
+        assert_eq!(
+            figure(replica, "replication", "master_repl_offset"),
+            position
+        );
     }
     // A field that is over counts as absent for what the master does next.
     conn.must("HINCRBY small f2 5");
