@@ -413,6 +413,8 @@ enum NewTime {
 struct SetOptions<'a> {
     /// Whether all fields must exist (FXX), or none of them (FNX).
     must_exist: Option<bool>,
+    /// Whether the key must exist (XX), or not (NX): words of Valkey.
+    key_must_exist: Option<bool>,
     time: NewTime,
     pairs: &'a [[&'a [u8]; 2]],
 }
@@ -421,12 +423,19 @@ impl<'a> SetOptions<'a> {
     fn parse(args: &'a [&'a [u8]], now_ms: UnixMs) -> Result<SetOptions<'a>, Error> {
         const NAME: &str = "hsetex";
         let mut options = Options::new(args, 2);
-        let (mut must_exist, mut time) = (None, NewTime::None);
+        let (mut must_exist, mut key_must_exist, mut time) = (None, None, NewTime::None);
         while !options.word("FIELDS") {
             let wants_none = options.word("FNX");
             if wants_none || options.word("FXX") {
                 if must_exist.replace(!wants_none).is_some() {
                     return Err(ONE_CONDITION);
+                }
+                continue;
+            }
+            let wants_no_key = options.word("NX");
+            if wants_no_key || options.word("XX") {
+                if key_must_exist.replace(!wants_no_key).is_some() {
+                    return Err(Error::Syntax);
                 }
                 continue;
             }
@@ -460,6 +469,7 @@ impl<'a> SetOptions<'a> {
         }
         Ok(SetOptions {
             must_exist,
+            key_must_exist,
             time,
             pairs,
         })
@@ -470,11 +480,16 @@ fn hsetex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let key = args[1];
     let SetOptions {
         must_exist,
+        key_must_exist,
         time,
         pairs,
     } = SetOptions::parse(args, ctx.txn.now_ms())?;
     let mut hash = Members::open(ctx.txn, ctx.db, key, ValueType::Hash)?;
     let fields: Vec<&[u8]> = pairs.iter().map(|[field, _]| *field).collect();
+    if key_must_exist.is_some_and(|must_exist| must_exist == hash.is_empty()) {
+        ctx.reply.int(NOT_MET);
+        return drop_over(ctx, key, hash, &fields);
+    }
     if let Some(must_exist) = must_exist {
         for field in &fields {
             if hash.contains(ctx.txn, field)? != must_exist {
@@ -518,6 +533,9 @@ fn delete_over(
             removed.push(*field);
         }
     }
+    if was_empty {
+        ctx.event(Class::NEW, "new", key);
+    }
     ctx.event(Class::HASH, "hset", key);
     ctx.event(Class::HASH, "hdel", key);
     hash.save(ctx.txn, key)?;
@@ -546,8 +564,8 @@ fn set_with_times(
             }
         }
     }
-    ctx.event(Class::HASH, "hset", key);
     hash.save(ctx.txn, key)?;
+    ctx.event(Class::HASH, "hset", key);
     state(ctx, &[b"HSET", key], false, pairs.as_flattened());
     if let NewTime::At(at_ms) = time {
         ctx.event(Class::HASH, "hexpire", key);

@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 
 /// Rows that one reclaim slice removes.
 const RECLAIM_SLICE: usize = 4096;
+/// How many fields go in a slice in place of a key: many of them have the same key, so that they
+/// share its look-up and its row.
+const ELEMENTS_PER_KEY: usize = 4;
 /// Pause after a storage error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// How often the thread checks whether the engine accepts writes again.
@@ -153,7 +156,8 @@ impl Expire {
 
     /// Deletes fields of hashes and members of sets whose time is over.
     fn expire_elements(&mut self, db: DbIndex, sign: &StopSign) -> Result<bool, StorageError> {
-        let limit = self.server.config.load().expire_slice_keys as usize;
+        let keys = self.server.config.load().expire_slice_keys as usize;
+        let limit = keys * ELEMENTS_PER_KEY;
         let Some(mut pass) = self.txn.begin_element_expire(db, clock::unix_ms()) else {
             return Ok(false);
         };

@@ -19,6 +19,9 @@ use crate::storage::txn::keyspace::{KeyMeta, Value};
 use crate::storage::{DbIndex, Result, StorageError};
 use std::sync::Arc;
 
+/// Most keys whose rows are looked up before a slice.
+const LOOKED_UP: usize = 64;
+
 /// Most bytes of elements that one slice removes, not counting the last one.
 const SLICE_BYTES: usize = 1 << 20;
 
@@ -31,7 +34,14 @@ pub struct ElementPass {
     keyspace: Arc<Keyspace>,
     now_ms: UnixMs,
     seen: LowMarkSeen,
+    /// Where the index of keys is read on.
     next: RowKey,
+    /// Keys that were read from the index, with their times there.
+    due: Vec<(UnixMs, Vec<u8>)>,
+    /// How many of them are done.
+    done: usize,
+    /// The one that the slice has begun and not ended, and its time before.
+    begun: Option<(usize, UnixMs)>,
     /// Where the index of the collection that the last slice worked on continues.
     within: Option<(CollectionId, RowKey)>,
     /// The earliest time of a key that was skipped because another owner held its lock.
@@ -50,8 +60,8 @@ struct Allowance {
 #[derive(Default)]
 struct Removed {
     members: Vec<Box<[u8]>>,
-    /// Whether more are due.
-    more: bool,
+    /// When the next of them is due, if more are due already; 0 if not.
+    next_ms: UnixMs,
 }
 
 /// Due elements of a collection.
@@ -75,6 +85,9 @@ impl Txn {
             now_ms,
             seen,
             next: keys::due_from(UnixMs(seen.low)),
+            due: Vec::new(),
+            done: 0,
+            begun: None,
             within: None,
             left_ms: UnixMs::MAX,
             broken: false,
@@ -88,11 +101,26 @@ impl Txn {
     /// The storage fails. Nothing of the slice is done then, and no lock is held.
     pub fn element_expire_slice(&mut self, pass: &mut ElementPass, limit: usize) -> Result<Slice> {
         let (next, within) = (pass.next.clone(), pass.within.clone());
-        self.with_reads_before(|txn| {
+        let (keys, done) = (pass.due.len(), pass.done);
+        let slice = self.with_reads_before(|txn| {
+            // What an attempt before has noted is void.
             pass.next.clone_from(&next);
             pass.within.clone_from(&within);
+            pass.due.truncate(keys);
+            pass.done = done;
+            if let Some((at, old_ms)) = pass.begun.take()
+                && let Some((due_ms, _)) = pass.due.get_mut(at)
+            {
+                *due_ms = old_ms;
+            }
             txn.expire_some_elements(pass, limit)
-        })
+        })?;
+        pass.begun = None;
+        if pass.done == pass.due.len() {
+            pass.due.clear();
+            pass.done = 0;
+        }
+        Ok(slice)
     }
 
     /// Ends a pass whose last slice had no more to do.
@@ -112,60 +140,68 @@ impl Txn {
             self.commit()?;
             return Ok(Slice::default());
         }
-        let due = self.keys_with_due_elements(pass, limit)?;
+        let may_be_more = self.read_due_keys(pass, limit)?;
         if !self.may_wait() {
-            self.look_for(due.iter().map(|(_, key)| (pass.db, key.as_slice())));
+            let coming = pass.due.iter().skip(pass.done).take(LOOKED_UP);
+            self.look_for(coming.map(|(_, key)| (pass.db, key.as_slice())));
             if self.has_cold_reads() {
                 return Err(StorageError::NotInMemory);
             }
         }
-        let mut slice = Slice {
-            removed: 0,
-            more: due.len() >= limit,
-        };
+        let mut removed = 0;
         let mut allowance = Allowance {
             elements: limit,
             bytes: SLICE_BYTES,
         };
-        for (due_ms, key) in &due {
-            pass.next = keys::due(*due_ms, key);
-            if allowance.elements == 0 || allowance.bytes == 0 {
-                slice.more = true;
-                break;
-            }
-            if !self.try_lock(pass.db, key) {
-                pass.left_ms = pass.left_ms.min(*due_ms);
-                pass.next.push(0);
+        while allowance.elements > 0
+            && allowance.bytes > 0
+            && let Some((due_ms, key)) = pass.due.get(pass.done).cloned()
+        {
+            if !self.try_lock(pass.db, &key) {
+                pass.left_ms = pass.left_ms.min(due_ms);
+                pass.done += 1;
                 continue;
             }
-            let removed = self.expire_elements_of(pass, *due_ms, key, &mut allowance)?;
-            slice.removed += removed.members.len();
-            if removed.more {
-                // Its row stands at the time of the next element now, which is not before this one.
-                slice.more = true;
-                break;
+            let slice = self.expire_elements_of(pass, due_ms, &key, &mut allowance)?;
+            removed += slice.members.len();
+            match slice.next_ms {
+                UnixMs::NONE => pass.done += 1,
+                next_ms => {
+                    // The rest of them stands at this time in the index now.
+                    pass.begun = Some((pass.done, due_ms));
+                    if let Some((due_ms, _)) = pass.due.get_mut(pass.done) {
+                        *due_ms = next_ms;
+                    }
+                    break;
+                }
             }
-            pass.next.push(0);
         }
         self.commit()?;
-        Ok(slice)
+        let more = may_be_more || pass.done < pass.due.len();
+        Ok(Slice { removed, more })
     }
 
-    fn keys_with_due_elements(
-        &mut self,
-        pass: &ElementPass,
-        limit: usize,
-    ) -> Result<Vec<(UnixMs, Vec<u8>)>> {
+    /// Reads the next keys from the index, unless some are left; returns whether there may be more.
+    fn read_due_keys(&mut self, pass: &mut ElementPass, limit: usize) -> Result<bool> {
+        if pass.done < pass.due.len() {
+            return Ok(true);
+        }
         let to = keys::due_from(pass.now_ms + 1);
         let mut rows = self.scan(pass.db, &pass.next, &to, Direction::Forward)?;
-        let mut due = Vec::new();
-        while due.len() < limit
+        let mut found = 0;
+        while found < limit
             && let Some((row_key, _)) = rows.next()?
         {
             let (due_ms, key) = keys::split_due(row_key)?;
-            due.push((due_ms, key.to_vec()));
+            pass.due.push((due_ms, key.to_vec()));
+            found += 1;
         }
-        Ok(due)
+        drop(rows);
+        if let Some((due_ms, key)) = pass.due.last() {
+            pass.next = keys::due(*due_ms, key);
+            pass.next.push(0);
+        }
+        Ok(found >= limit)
     }
 
     /// Removes due elements of a key whose lock is held, after a check: the row of the index may be
@@ -181,7 +217,12 @@ impl Txn {
             return Ok(Removed::default());
         };
         let found = MetaView::decode(&row)?;
-        if found.meta.due_ms != due_ms || found.meta.is_expired(pass.now_ms) {
+        if found.meta.due_ms != due_ms {
+            return Ok(Removed::default());
+        }
+        if found.meta.is_expired(pass.now_ms) {
+            // The key goes as a whole.
+            pass.left_ms = pass.left_ms.min(due_ms);
             return Ok(Removed::default());
         }
         let old = KeyMeta {
@@ -281,9 +322,10 @@ impl Txn {
             0 => self.unlink_key(db, key, old)?,
             _ => self.put_key(db, key, Some(&old.meta), meta, &grown.encode())?,
         }
+        let is_more_due = pass.within.is_some();
         Ok(Removed {
             members,
-            more: pass.within.is_some(),
+            next_ms: if is_more_due { next_ms } else { UnixMs::NONE },
         })
     }
     /// The rows of due elements in a collection's own index, from a place on; notes in the pass

@@ -34,8 +34,6 @@ const INTERNAL: &[&str] = &[
 const OTHER_NAMES: &[&str] = &[
     // Commands that do not exist here, and error codes.
     "BUSY",
-    "HEXPIRE",
-    "HTTL",
     "MISCONF",
     "OOM",
     // Subcommands and arguments.

@@ -88,6 +88,8 @@ fn values_are_read_and_written_with_times() {
                 ("hsetex h fields 1 a 5", "1"),
                 ("httl h fields 1 a", "[-1]"),
                 ("hsetex h fnx fields 2 x 1 a 1", "0"),
+                ("hsetex h nx fields 1 a 1", "0"),
+                ("hsetex none xx fields 1 a 1", "0"),
                 ("hsetex h fxx fields 2 x 1 a 1", "0"),
                 ("hsetex h fxx px 1500 fields 2 a 6 b 7", "1"),
                 ("hpttl h fields 2 a b", "[1500 1500]"),

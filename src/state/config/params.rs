@@ -193,7 +193,7 @@ params! {
     // Expiry and deletion
     /// Milliseconds between two passes of the expire thread.
     expire_period_ms: u64 = 100 => "expire-period-ms", int(1, 60_000);
-    /// Keys, or fields of hashes, that the expire thread deletes in one commit.
+    /// Keys that the expire thread deletes in one commit; of fields of hashes four times as many.
     expire_slice_keys: u32 = 256 => "expire-slice-keys", int(1, 100_000);
     /// Rows per second that the reclaim of deleted collections removes one by one; 0 is no limit.
     reclaim_rows_per_s: u64 = 500_000 => "reclaim-rows-per-second", COUNT;
