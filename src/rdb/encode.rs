@@ -337,7 +337,7 @@ impl Encoder {
             self.state.is_module = true;
             self.head(kind::MODULE_2, out);
         }
-        module::write(self, part, out);
+        self.put_part(part, out);
         Ok(())
     }
 
@@ -350,17 +350,40 @@ impl Encoder {
                 self.string(key, out);
             }
         }
-        module::write(self, part, out);
+        self.put_part(part, out);
     }
 
     /// Writes the head of a string of `len` bytes in a module's value; the caller appends the bytes.
     pub fn begin_module_text(&mut self, len: u64, out: &mut Vec<u8>) {
-        module::begin_text(len, out);
+        length(module::STRING, out);
+        length(len, out);
+    }
+
+    fn put_part(&mut self, part: ModulePart<'_>, out: &mut Vec<u8>) {
+        match part {
+            ModulePart::Begin(id) => length(id.0, out),
+            ModulePart::Unsigned(number) => {
+                length(module::UNSIGNED, out);
+                length(number, out);
+            }
+            ModulePart::Float(number) => {
+                length(module::FLOAT, out);
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+            ModulePart::Double(number) => {
+                length(module::DOUBLE, out);
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+            ModulePart::Text(bytes) => {
+                length(module::STRING, out);
+                self.string(bytes, out);
+            }
+        }
     }
 
     /// Writes the end of a module's value.
     pub fn end_module(&mut self, out: &mut Vec<u8>) {
-        module::end(out);
+        length(module::END, out);
     }
 
     fn head(&mut self, number: u8, out: &mut Vec<u8>) {

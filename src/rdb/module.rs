@@ -11,7 +11,6 @@
 //! 0                   the end
 //! ```
 
-use super::encode::{Encoder, length};
 use super::input::Input;
 use super::reader::Reader;
 use super::{Element, Error, Result};
@@ -23,11 +22,11 @@ const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 /// Bits of the version.
 const VERSION_BITS: u32 = 10;
 
-const END: u64 = 0;
-const UNSIGNED: u64 = 2;
-const FLOAT: u64 = 3;
-const DOUBLE: u64 = 4;
-const STRING: u64 = 5;
+pub(super) const END: u64 = 0;
+pub(super) const UNSIGNED: u64 = 2;
+pub(super) const FLOAT: u64 = 3;
+pub(super) const DOUBLE: u64 = 4;
+pub(super) const STRING: u64 = 5;
 
 /// The type of a module's values, and the version of their encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,7 +57,7 @@ impl ModuleId {
     }
 
     /// Whether both ids name the same type; their versions may differ.
-    pub fn is_same_type(self, other: ModuleId) -> bool {
+    fn is_same_type(self, other: ModuleId) -> bool {
         self.0 >> VERSION_BITS == other.0 >> VERSION_BITS
     }
 
@@ -169,102 +168,5 @@ pub(super) fn read<I: Input, E: From<Error>>(
         };
         each(Element::Module(part))?;
         count += 1;
-    }
-}
-
-/// Writes a part.
-pub(super) fn write(encoder: &mut Encoder, part: ModulePart<'_>, out: &mut Vec<u8>) {
-    match part {
-        ModulePart::Begin(id) => length(id.0, out),
-        ModulePart::Unsigned(number) => {
-            length(UNSIGNED, out);
-            length(number, out);
-        }
-        ModulePart::Float(number) => {
-            length(FLOAT, out);
-            out.extend_from_slice(&number.to_le_bytes());
-        }
-        ModulePart::Double(number) => {
-            length(DOUBLE, out);
-            out.extend_from_slice(&number.to_le_bytes());
-        }
-        ModulePart::Text(bytes) => {
-            length(STRING, out);
-            encoder.string(bytes, out);
-        }
-    }
-}
-
-/// Writes the head of a string of `len` bytes; the caller appends the bytes.
-pub(super) fn begin_text(len: u64, out: &mut Vec<u8>) {
-    length(STRING, out);
-    length(len, out);
-}
-
-/// Writes the end of a value.
-pub(super) fn end(out: &mut Vec<u8>) {
-    length(END, out);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rdb::decode::read_value;
-    use crate::rdb::{Dialect, kind};
-
-    #[test]
-    fn names_and_versions() {
-        let id = ModuleId::new(b"ReJSON-RL", 3);
-        assert_eq!((id.name().as_str(), id.version()), ("ReJSON-RL", 3));
-        assert!(id.is_same_type(ModuleId::new(b"ReJSON-RL", 0)));
-        assert!(!id.is_same_type(ModuleId::new(b"MBbloom--", 3)));
-        // A is 0, so the id of nine of them is the version alone.
-        assert_eq!(ModuleId::new(b"AAAAAAAAA", 5), ModuleId(5));
-        assert_eq!(ModuleId::new(b"AAAAAAAAB", 0), ModuleId(1 << 10));
-    }
-
-    #[test]
-    fn parts_are_read_as_they_were_written() {
-        let parts = [
-            ModulePart::Begin(ModuleId::new(b"ReJSON-RL", 3)),
-            ModulePart::Unsigned(u64::MAX),
-            ModulePart::Float(1.5),
-            ModulePart::Double(f64::NEG_INFINITY),
-            ModulePart::Text(b"a text that is long enough to be compressed: aaaaaaaaaaaaaaaaaaa"),
-            ModulePart::Text(b"7"),
-        ];
-        let (mut encoder, mut out) = (Encoder::new(true), Vec::new());
-        for part in parts {
-            encoder.module_part(part, Some(b"key"), &mut out);
-        }
-        encoder.end_module(&mut out);
-        assert_eq!(out[..5], *b"\x07\x03key");
-        let mut reader = Reader::new(&out[5..], 1 << 20);
-        let mut at = 0;
-        let count = read_value(&mut reader, kind::MODULE_2, Dialect::Redis, |element| {
-            assert_eq!(element, Element::Module(parts[at]));
-            at += 1;
-            Ok::<(), Error>(())
-        });
-        assert_eq!((count.ok(), at), (Some(6), 6));
-        assert!(reader.input.is_empty());
-    }
-
-    #[test]
-    fn hostile_parts() {
-        for bytes in [
-            &b""[..],
-            b"\x01",
-            b"\x01\x01\x05",
-            b"\x01\x06",
-            b"\x01\x05\x81\x7F\xFF\xFF\xFF\xFF\xFF\xFF\xFF",
-            b"\x01\x04\0",
-        ] {
-            let mut reader = Reader::new(bytes, 1 << 20);
-            let read = read_value(&mut reader, kind::MODULE_2, Dialect::Redis, |_| {
-                Ok::<(), Error>(())
-            });
-            assert!(read.is_err(), "{bytes:?}");
-        }
     }
 }

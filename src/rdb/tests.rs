@@ -2,6 +2,7 @@
 //! newer versions, and mutated ones with a valid checksum.
 
 mod hand_made;
+mod modules;
 
 use crate::base::time::UnixMs;
 pub(crate) use hand_made::timed_hashes;

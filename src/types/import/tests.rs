@@ -191,7 +191,7 @@ fn errors_name_the_key() {
     let module = file(|writer| writer.buffer.extend_from_slice(b"\x07\x01q\0"));
     assert_eq!(
         text(&module),
-        "key \"q\" in DB 0, before byte 12: values of modules are not supported"
+        "key \"q\" in DB 0, before byte 13: values of modules are not supported"
     );
     let db = file(|writer| writer.select_db(16, 0, 0));
     assert_eq!(

@@ -86,7 +86,7 @@ fn entries_are_deleted_by_their_references() {
             .all(|line| !line.contains("xdelex") && !line.contains("ackdel"))
     );
     assert!(
-        has("xack s g 3-0") && has("xack s h 2-0") && has("xdel s 5-0"),
+        has("xack s g 1-0 3-0") && has("xack s h 2-0") && has("xdel s 5-0"),
         "{logged:?}"
     );
 }
