@@ -1,5 +1,6 @@
 //! TDIGEST: t-digests. RedisBloom merges a digest when it is read; here a read changes nothing, so
-//! what `TDIGEST.INFO` says of merges differs, and an estimate may in its last digits.
+//! `TDIGEST.INFO` counts merges otherwise, and of a digest that is read between additions an
+//! estimate may differ within its error.
 
 use super::int_within;
 use crate::base::num;
