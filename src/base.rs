@@ -5,6 +5,7 @@
 //! operating system: see [`sys`](crate::sys) for that.
 
 mod float;
+pub mod geohash;
 pub mod glob;
 pub mod hash;
 pub mod longdouble;

@@ -37,8 +37,11 @@ mod elements;
 mod expire;
 pub mod field_times;
 mod functions;
+mod geo;
+mod hash_times;
 mod hashes;
 mod hyperloglog;
+mod json;
 mod keys;
 mod latency;
 mod lcs;
@@ -54,6 +57,7 @@ mod server;
 mod sets;
 mod slowlog;
 mod sort;
+mod sortedint;
 mod streams;
 mod strings;
 mod transactions;
@@ -94,9 +98,12 @@ const FAMILIES: &[&[Command]] = &[
     debug::COMMANDS,
     dump::COMMANDS,
     expire::COMMANDS,
+    geo::COMMANDS,
+    hash_times::COMMANDS,
     hashes::COMMANDS,
     hyperloglog::COMMANDS,
     info::COMMANDS,
+    json::COMMANDS,
     keys::COMMANDS,
     latency::COMMANDS,
     lists::COMMANDS,
@@ -114,11 +121,18 @@ const FAMILIES: &[&[Command]] = &[
     sets::COMMANDS,
     slowlog::COMMANDS,
     sort::COMMANDS,
+    sortedint::COMMANDS,
     streams::claim::COMMANDS,
+    streams::delete::COMMANDS,
     streams::groups::COMMANDS,
+    streams::idempotent::COMMANDS,
     streams::info::COMMANDS,
+    streams::nack::COMMANDS,
     streams::read::COMMANDS,
     streams::COMMANDS,
+    strings::conditions::COMMANDS,
+    strings::increx::COMMANDS,
+    strings::msetex::COMMANDS,
     strings::COMMANDS,
     transactions::COMMANDS,
     zsets::algebra::COMMANDS,

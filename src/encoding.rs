@@ -15,16 +15,25 @@
 //!   0C TTL       0C ‖ expire ms (8) ‖ user key        → type
 //!   0E fragment  0E ‖ id (8) ‖ index (8)              → up to 4 KiB of a long string
 //!   0F reclaim   0F ‖ id (8)                          → type ‖ count (8)
-//!   11 … 16      streams: see [`stream`]
+//!   11 … 16, 30 … 34  streams: see [`stream`]
+//!   18 JSON      18 ‖ id (8) ‖ node (8)               → see [`json`]
+//!   1D sortedint 1D ‖ id (8) ‖ integer (8)            → (empty): see [`sortedint`]
 //!   21           21 ‖ id (8) ‖ index (8)              → a page of a Bloom filter: up to 512 bytes
 //!   24           24 ‖ id (8) ‖ index (8)              → a page of a Cuckoo filter
 //!   26           26 ‖ id (8) ‖ index (8)              → a page of a count-min sketch
 //!   28           28 ‖ id (8) ‖ index (8)              → a page of a top-k value
 //!   29           29 ‖ id (8) ‖ index (8)              → a slot of its heap
 //!   2B           2B ‖ id (8) ‖ index (8)              → a page of a t-digest
+//!   2C time       2C ‖ id (8) ‖ h(field) (8) ‖ field   → expire ms (8) of a field of a hash
+//!   2D due        2D ‖ id (8) ‖ expire ms (8) ‖ h(field) (8) ‖ field     → (empty)
+//!   2E due        2E ‖ id (8) ‖ expire ms (8) ‖ h(member) (8) ‖ member   → (empty), of a set
+//!   2F due keys   2F ‖ due ms (8) ‖ user key          → type, of a key whose elements have times
 //! in `default`  see [`system`]
 //! in `binlog`   see [`binlog`]
 //! ```
+//!
+//! A member of a set that has a time of its own has it as the value of its row, 8 bytes. Fields
+//! without times have no rows 2C and 2D. `due ms` is the [`Meta::due_ms`] of the key.
 //!
 //! `id` is a collection id. It is never reused, so rows of a deleted collection cannot be mistaken
 //! for a part of a newer one. `h` is the database's keyed hash.
@@ -35,13 +44,16 @@
 #![deny(clippy::indexing_slicing)]
 
 pub mod binlog;
+pub mod json;
 pub mod keys;
 pub mod meta;
 pub mod packed;
 pub mod reader;
 pub mod score;
+pub mod sortedint;
 pub mod stream;
 pub mod system;
+pub mod timed;
 
 pub use keys::RowKey;
 pub use meta::{Meta, MetaView};
@@ -66,9 +78,21 @@ pub const PAGE_LEN: u64 = 1 << 9;
 pub struct CollectionId(pub u64);
 
 /// Makes the enum of types from one row for each: its number on disk, the name that TYPE
-/// returns, and the tags of the rows that hold its elements.
+/// returns, and the tags of the rows that hold its elements; of a type whose elements can have
+/// times also those of the rows in the order of the times (`due`), and of the rows that hold the
+/// times (`time`), unless the rows of the elements do.
 macro_rules! value_types {
-    ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal, [$($tag:ident),*];)*) => {
+    (@optional) => {
+        None
+    };
+    (@optional $tag:ident) => {
+        Some(tag::$tag)
+    };
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident = $number:literal, $name:literal, [$($tag:ident),*]
+            $(, due $due:ident)? $(, time $time:ident)?;
+    )*) => {
         /// The type of a key, with its number on disk.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
@@ -93,6 +117,22 @@ macro_rules! value_types {
                     $(ValueType::$variant => &[$(tag::$tag),*],)*
                 }
             }
+
+            /// The tag of the index of its elements by expiry, if elements of this type can have
+            /// one.
+            pub fn due_tag(self) -> Option<u8> {
+                match self {
+                    $(ValueType::$variant => value_types!(@optional $($due)?),)*
+                }
+            }
+
+            /// The tag of the rows that hold the expiry of elements; `None` if it stands in the
+            /// rows of the elements, or nowhere.
+            pub fn time_tag(self) -> Option<u8> {
+                match self {
+                    $(ValueType::$variant => value_types!(@optional $($time)?),)*
+                }
+            }
         }
     };
 }
@@ -101,17 +141,22 @@ value_types! {
     /// Bytes: strings, bitmaps, HyperLogLogs.
     String = 0x02, "string", [FRAGMENT];
     /// Field → value.
-    Hash = 0x03, "hash", [HASH_FIELD];
+    Hash = 0x03, "hash", [HASH_FIELD, FIELD_TIME, FIELD_DUE], due FIELD_DUE, time FIELD_TIME;
     /// Values by position.
     List = 0x05, "list", [LIST_ITEM];
     /// Members.
-    Set = 0x07, "set", [SET_MEMBER];
+    Set = 0x07, "set", [SET_MEMBER, MEMBER_DUE], due MEMBER_DUE;
     /// Members by score.
     Zset = 0x09, "zset", [ZSET_MEMBER, ZSET_SCORE];
     /// Entries by id, and groups of consumers.
     Stream = 0x10, "stream", [
-        STREAM_ENTRY, STREAM_GROUP, STREAM_CONSUMER, STREAM_CONSUMER_NAME, STREAM_PENDING, STREAM_OWNED
+        STREAM_ENTRY, STREAM_GROUP, STREAM_CONSUMER, STREAM_CONSUMER_NAME, STREAM_PENDING, STREAM_OWNED,
+        STREAM_TIMED, STREAM_IID, STREAM_IID_ORDER, STREAM_PRODUCER, STREAM_PRODUCER_NAME
     ];
+    /// A JSON document.
+    Json = 0x17, "ReJSON-RL", [JSON_NODE];
+    /// Integers in their order.
+    SortedInt = 0x1C, "sortedint", [SORTED_INT];
     /// Bits of a scaling Bloom filter.
     Bloom = 0x20, "MBbloom--", [BLOOM_PAGE];
     /// Fingerprints of items.
@@ -177,6 +222,10 @@ pub mod tag {
         STREAM_PENDING = 0x15;
         /// The same entry, by consumer.
         STREAM_OWNED = 0x16;
+        /// A part of a JSON document.
+        JSON_NODE = 0x18;
+        /// One integer of sorted ints.
+        SORTED_INT = 0x1D;
         /// A piece of the bits of a Bloom filter.
         BLOOM_PAGE = 0x21;
         /// A piece of the slots of a Cuckoo filter.
@@ -189,11 +238,29 @@ pub mod tag {
         TOPK_SLOT = 0x29;
         /// A piece of the centroids of a t-digest.
         DIGEST_PAGE = 0x2B;
+        /// When a field of a hash expires.
+        FIELD_TIME = 0x2C;
+        /// Fields of a hash in the order of their expiry.
+        FIELD_DUE = 0x2D;
+        /// Members of a set in the order of their expiry.
+        MEMBER_DUE = 0x2E;
+        /// Keys in the order in which the first of their elements expires.
+        DUE = 0x2F;
+        /// The same entry, by the time of its delivery.
+        STREAM_TIMED = 0x30;
+        /// An idempotent id of a producer.
+        STREAM_IID = 0x31;
+        /// The same id, by its entry.
+        STREAM_IID_ORDER = 0x32;
+        /// One producer of idempotent ids, by number.
+        STREAM_PRODUCER = 0x33;
+        /// The number of a producer, by name.
+        STREAM_PRODUCER_NAME = 0x34;
     }
 
     /// Tags of rows in hash order ([`super::keys::hashed`]). A full sync checks the positions of
     /// such rows, and the row cache holds them.
-    pub const HASHED: [u8; 3] = [HASH_FIELD, SET_MEMBER, ZSET_MEMBER];
+    pub const HASHED: [u8; 4] = [HASH_FIELD, SET_MEMBER, ZSET_MEMBER, FIELD_TIME];
 }
 
 #[cfg(test)]
@@ -206,21 +273,22 @@ mod tests {
         assert_eq!(
             numbers,
             [
-                0x02, 0x03, 0x05, 0x07, 0x09, 0x10, 0x20, 0x23, 0x25, 0x27, 0x2A
+                0x02, 0x03, 0x05, 0x07, 0x09, 0x10, 0x17, 0x1C, 0x20, 0x23, 0x25, 0x27, 0x2A
             ]
         );
         assert_eq!(
             tag::ALL,
             [
                 0x01, 0x04, 0x06, 0x08, 0x0A, 0x0B, 0x0C, 0x0E, 0x0F, 0x11, 0x12, 0x13, 0x14, 0x15,
-                0x16, 0x21, 0x24, 0x26, 0x28, 0x29, 0x2B
+                0x16, 0x18, 0x1D, 0x21, 0x24, 0x26, 0x28, 0x29, 0x2B, 0x2C, 0x2D, 0x2E, 0x2F, 0x30,
+                0x31, 0x32, 0x33, 0x34
             ]
         );
     }
 
     #[test]
     fn each_row_of_elements_belongs_to_one_type() {
-        let mut seen = vec![tag::META, tag::TTL, tag::RECLAIM];
+        let mut seen = vec![tag::META, tag::TTL, tag::RECLAIM, tag::DUE];
         for tag in ValueType::ALL.iter().flat_map(|kind| kind.element_tags()) {
             assert!(tag::ALL.contains(tag), "{tag:#04x} is not among all tags");
             assert!(!seen.contains(tag), "{tag:#04x} belongs to two types");

@@ -16,7 +16,7 @@
 //! | [`encoding`] | the disk format as pure functions |
 //! | [`rdb`] | Redis' RDB values and files, both ways |
 //! | [`storage`] | the only place that knows RocksDB: transactions, locks, commits, binlog |
-//! | [`types`] | string, hash, list, set, zset, stream: operations on a transaction |
+//! | [`types`] | string, hash, list, set, zset, stream, JSON: operations on a transaction |
 //! | [`state`] | what threads share: configuration, clients, counters |
 //! | [`commands`] | one file per family, each ends with its command table |
 //! | [`exec`] | from a request to a reply: checks, locks, handler, commit |
@@ -43,7 +43,7 @@
 //! | I1 | No client, replica or tool is told anything that a crash of the process could take back; with `appendfsync always`, a crash of the machine. This includes replies to reads of what another thread has just written. | a reply is sent after the write-ahead log has its commit; with `appendfsync always` it waits for [`storage::Engine::make_durable`] |
 //! | I2 | Data, expiry index, key counts and binlog row of a commit are one RocksDB batch. `EXEC` and a script are one commit. | [`storage::Txn::commit`] |
 //! | I3 | Binlog positions follow one another without holes, in the order of the commits. A row holds effects with absolute values, which mean the same on every replica at any time. | the commit lock; [`storage::Txn::effect`] |
-//! | I4 | A replica removes nothing that a client can see by its own clock. Expiry and reclaim of what is visible come from the master. | [`replication`], `exec/apply.rs` |
+//! | I4 | A replica removes nothing that a client can see by its own clock, neither a key nor a field. Expiry and reclaim of what is visible come from the master. | [`replication`], `exec/apply.rs` |
 //! | I5 | A collection's count is the number of its elements, and `DBSIZE` the number of keys, also after `kill -9`, without a scan. | counts are written by the batch that changes what they count |
 //! | I6 | Deleting, overwriting, expiring or renaming a key takes constant time for the command, whatever the key holds. | element rows stand under a collection id that is never used again; the expire thread reclaims them |
 //! | I7 | Bytes from outside (requests, replies of peers, files, payloads, values that clients wrote) lead to an error at worst: no panic, no unbounded memory. | parsers grow with received bytes, never with announced lengths |
@@ -61,7 +61,7 @@
 //! | `worker-N` | `io-threads`; by default one per processor | slow-command worker: scripts that take long, reads of thousands of rows, requests of thousands of words |
 //! | `reader-N` | `reader-threads` (64) | reads from the disk for commands that must not wait for it |
 //! | `migrate-N` | 4 | `MIGRATE` |
-//! | `expire` | 1 | deletes keys whose time is over; reclaims rows of deleted collections |
+//! | `expire` | 1 | deletes keys and fields of hashes whose time is over; reclaims rows of deleted collections |
 //! | `binlog-trim` | 1 | keeps the binlog within its bounds |
 //! | `tidy` | 1 | has memtables and tables with many tombstones compacted |
 //! | `fsync` | 1 | syncs the write-ahead log for IO threads (`appendfsync always`) |

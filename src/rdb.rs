@@ -8,7 +8,7 @@
 //! | [`reader`] | lengths, strings, doubles: the primitives of the format |
 //! | [`listpack`], [`ziplist`], [`zipmap`], [`intset`] | collections packed into one string |
 //! | [`decode`] | a value of any type and encoding, element by element |
-//! | [`encode`] | a value element by element, in the encodings of Redis 7.0 |
+//! | [`encode`] | a value element by element, in the encodings of Redis 7.0 (7.4 for times of fields) |
 //! | [`stream`] | streams, in both directions |
 //! | [`module`] | values of modules, in both directions |
 //! | [`file`] | RDB files, in both directions |
@@ -51,8 +51,12 @@ pub(crate) use tests::{mutate, timed_hashes};
 /// The version that is written: that of Redis 7.0, which all later versions can read.
 const VERSION_WRITTEN: u16 = 10;
 
-/// The highest version of Redis that can be read: that of Redis 7.4.
-const VERSION_READ: u16 = 12;
+/// The version that is written where fields of hashes have times: that of Redis 7.4.
+const VERSION_WITH_TIMES: u16 = 12;
+
+/// The highest version of Redis that can be read: that of Redis 8.10. Versions from 13 on have new
+/// types and leave the known ones as they are.
+const VERSION_READ: u16 = 15;
 
 /// The version of Valkey 9. From here on Valkey has type numbers of its own.
 const VERSION_VALKEY: u16 = 80;
@@ -109,6 +113,10 @@ pub mod kind {
     pub const HASH_METADATA: u8 = 24;
     /// The same, small.
     pub const HASH_LISTPACK_EX: u8 = 25;
+    /// A stream of Redis 8.6.
+    pub const STREAM_LISTPACKS_4: u8 = 26;
+    /// A stream of Redis 8.8.
+    pub const STREAM_LISTPACKS_5: u8 = 27;
 }
 
 /// Which type numbers a payload or file uses.
@@ -181,6 +189,9 @@ pub enum StreamPart<'a> {
         /// The number of deliveries.
         deliveries: u64,
     },
+    /// A pending entry that no consumer owns, in the order of release; of Redis 8.8. In files
+    /// these follow the consumers; readers call for them before.
+    Released(StreamId),
     /// The number of consumers of the group, which follow.
     Consumers(u64),
     /// A consumer.
@@ -196,6 +207,30 @@ pub enum StreamPart<'a> {
     },
     /// A pending entry of the consumer.
     Owned(StreamId),
+    /// How long idempotent ids are remembered, and how many of a producer; of Redis 8.6, as the
+    /// parts that follow.
+    Idempotence {
+        /// In seconds.
+        duration_s: u64,
+        /// The highest number of ids of a producer.
+        most: u64,
+    },
+    /// A producer, whose ids follow.
+    Producer(&'a [u8]),
+    /// An idempotent id.
+    Iid {
+        /// The id.
+        iid: &'a [u8],
+        /// The entry that was added with it.
+        entry: StreamId,
+    },
+    /// How many idempotent ids were ever added, and how many were repeated.
+    IidCounts {
+        /// Ids that were added.
+        added: u64,
+        /// Ids that were repeated.
+        duplicates: u64,
+    },
 }
 
 /// The state of a stream besides its entries; see [`crate::encoding::stream`].
@@ -216,6 +251,14 @@ pub struct StreamState {
 }
 
 impl Element<'_> {
+    /// Whether the element's own time is over at `now_ms`.
+    pub fn is_over(&self, now_ms: UnixMs) -> bool {
+        match *self {
+            Element::Field { expire_ms, .. } => expire_ms.is_some() && expire_ms <= now_ms,
+            _ => false,
+        }
+    }
+
     /// Bytes of the element's content.
     pub fn bytes(&self) -> usize {
         match self {
@@ -226,6 +269,9 @@ impl Element<'_> {
                 StreamPart::Entry { fields, .. } => 16 + fields.len(),
                 StreamPart::Group { name, .. } | StreamPart::Consumer { name, .. } => {
                     32 + name.len()
+                }
+                StreamPart::Producer(bytes) | StreamPart::Iid { iid: bytes, .. } => {
+                    32 + bytes.len()
                 }
                 _ => 32,
             },
@@ -242,14 +288,6 @@ pub struct FieldTimes {
     pub hashes: u64,
     /// Such fields, including expired ones that were left out.
     pub fields: u64,
-}
-
-impl FieldTimes {
-    /// Counts a hash with this many such fields.
-    pub fn count_hash(&mut self, fields: u64) {
-        self.hashes += u64::from(fields > 0);
-        self.fields += fields;
-    }
 }
 
 impl FieldTimes {

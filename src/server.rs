@@ -17,7 +17,6 @@ use crate::commands::table::names;
 use crate::commands::{load_libraries, registry};
 use crate::jobs::{self, Jobs, LoadError};
 use crate::net::{IoThread, ListenError, Listeners};
-use crate::rdb::FieldTimes;
 use crate::replication;
 use crate::state::Server;
 use crate::state::Shutdown;
@@ -505,14 +504,6 @@ fn accept_rebinds(server: &Server, waker: Arc<Waker>) -> Receiver<Rebind> {
 /// Runs once a second. Must not wait for the disk, as no client can connect meanwhile.
 fn cron(server: &Server) {
     server.sample();
-    let stats = &server.stats;
-    if stats.has_untold_field_times() {
-        let so_far = FieldTimes {
-            hashes: stats.field_times_hashes.get(),
-            fields: stats.field_times_fields.get(),
-        };
-        log::warn!("so far, in RESTORE and from masters: {so_far}");
-    }
     server.evict_clients(&server.config.load());
 }
 

@@ -8,14 +8,14 @@
 //! | [`rank`] | rank indexes: the number of rows before a place of a map, in memory |
 //! | [`full_sync`] | whole data sets: sent to a replica, or received and installed |
 //! | [`txn`] | the transaction of a thread: reads and writes of a tick, savepoints, commit |
-//! | [`expiry`] | slices of work for the expire thread |
+//! | [`expiry`], [`element_expiry`] | slices of work for the expire thread |
 //! | [`tombstones`] | tombstones of deleted keys, and their compaction |
 //! | [`check`] | a full check of a database's invariants |
 //! | [`repair()`] | saves what can be read of a damaged database |
 //! | `rot` | tables with unreadable blocks, and compactions |
 //! | `corruption` | corrupt files: logged and counted |
 //!
-//! Dependencies go one way: `expiry`, `tombstones`, `check` → `txn` → `full_sync` → `engine` →
+//! Dependencies go one way: `element_expiry` → `expiry`, `tombstones`, `check` → `txn` → `full_sync` → `engine` →
 //! `cache`, `rank`, `memtable`. No circle of files inside a folder; a test holds that.
 //!
 //! Invariants kept here (numbers as elsewhere in the code):
@@ -29,6 +29,7 @@ mod cache;
 pub mod check;
 mod corruption;
 mod direction;
+pub mod element_expiry;
 pub mod engine;
 pub mod expiry;
 pub mod full_sync;

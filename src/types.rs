@@ -17,6 +17,7 @@ pub mod hashed;
 pub mod hll;
 pub mod import;
 pub mod inspect;
+pub mod json;
 pub mod keyspace;
 pub mod list;
 pub mod members;
@@ -25,10 +26,12 @@ pub mod random_key;
 pub mod restore;
 pub mod set;
 pub mod sort;
+pub mod sortedint;
 pub mod source;
 pub mod stream;
 pub mod string;
 pub mod table;
+mod timed_rows;
 pub mod zset;
 
 #[cfg(test)]
@@ -66,6 +69,9 @@ pub enum OpError {
     /// There is no such key.
     #[error("no such key")]
     NoSuchKey,
+    /// A document has nothing at this path.
+    #[error("no such path")]
+    NoSuchPath,
     /// Storage failed.
     #[error(transparent)]
     Storage(#[from] StorageError),

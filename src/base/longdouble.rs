@@ -24,10 +24,13 @@ const FRACTION_DIGITS: usize = 17;
 const FRACTION_UNITS: u64 = 100_000_000_000_000_000;
 
 /// A float with 64 bits of mantissa.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct LongDouble(X87DoubleExtended);
 
 impl LongDouble {
+    /// Zero.
+    pub const ZERO: LongDouble = LongDouble(X87DoubleExtended::ZERO);
+
     /// Parses a float that fills the whole text, correctly rounded: decimal, hexadecimal or `inf`.
     /// Refused: NaN, spaces, more than [`MAX_TEXT_LEN`] bytes, numbers that are too large, and
     /// non-zero numbers that are too small.
@@ -65,6 +68,17 @@ impl LongDouble {
     )]
     pub fn add(self, other: Self) -> Self {
         LongDouble(self.0.add_r(other.0, ROUND).value)
+    }
+
+    /// The largest finite value.
+    pub fn largest() -> LongDouble {
+        LongDouble(X87DoubleExtended::largest())
+    }
+
+    /// The value with the other sign.
+    #[must_use]
+    pub fn negated(self) -> Self {
+        LongDouble(-self.0)
     }
 
     /// Whether it is neither an infinity nor NaN.

@@ -118,12 +118,26 @@ fn bitop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         name if is(name, "OR") => Operation::Or,
         name if is(name, "XOR") => Operation::Xor,
         name if is(name, "NOT") => Operation::Not,
+        name if is(name, "DIFF") => Operation::Diff,
+        name if is(name, "DIFF1") => Operation::Diff1,
+        name if is(name, "ANDOR") => Operation::AndOr,
+        name if is(name, "ONE") => Operation::One,
         _ => return Err(Error::Syntax),
     };
     if operation == Operation::Not && args.len() != 4 {
         return Err(Error::text(
             "ERR BITOP NOT must be called with a single source key.",
         ));
+    }
+    let compares = matches!(
+        operation,
+        Operation::Diff | Operation::Diff1 | Operation::AndOr
+    );
+    if compares && args.len() < 5 {
+        let name = String::from_utf8_lossy(args[1]).to_ascii_uppercase();
+        return Err(Error::owned(format!(
+            "ERR BITOP {name} must be called with at least two source keys."
+        )));
     }
     let len = bits::combine(ctx.txn, ctx.db, operation, args[2], &args[3..])?;
     if len > 0 {
@@ -180,8 +194,12 @@ pub const COMMANDS: &[Command] = &[
             "Finds the first bit that is set, or that is not, in a string or a part of it",
         ),
     Command::write("bitop", -4, bitop)
-        .syntax("operation=(AND|OR|XOR|NOT) destkey:key key...")
+        .syntax(
+            "operation=(AND|OR|XOR|NOT|DIFF@8.2.0|DIFF1@8.2.0|ANDOR@8.2.0|ONE@8.2.0) \
+             destkey:key key...",
+        )
         .complexity("O(N), N: the length of the longest string")
+        .history(&[("8.2.0", "Added `DIFF`, `DIFF1`, `ANDOR` and `ONE`")])
         .flags(Flags::DENYOOM)
         .keys(&[
             KeySpec::at(2, KeyFlags::OW.union(KeyFlags::UPDATE)),

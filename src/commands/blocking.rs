@@ -65,6 +65,7 @@ fn wait(
         kind,
         timeout_ms,
         minds_loss: false,
+        retry_ms: None,
         request: None,
     }))
 }
@@ -156,6 +157,16 @@ fn move_one(
     Ok(Attempt::Done)
 }
 
+fn blmovem(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
+    let (from, to) = (lists::end(args[3])?, lists::end(args[4])?);
+    let timeout_ms = timeout_ms(args[5])?;
+    let moved = lists::how_many(args, 6)?;
+    match lists::move_many(ctx, (args[1], from), (args[2], to), moved)? {
+        true => Ok(Attempt::Done),
+        false => wait(ctx, 1..2, ValueType::List, timeout_ms),
+    }
+}
+
 fn bzpopmin(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
     zpop(ctx, args, Direction::Forward)
 }
@@ -221,6 +232,22 @@ pub const COMMANDS: &[Command] = &[
             "6.2.0",
             "Takes an item from an end of one list, which it waits for, and pushes it at an \
              end of another",
+        ),
+    Command::blocking("blmovem", -6, blmovem)
+        .syntax(
+            "source:key destination:key wherefrom=(LEFT|RIGHT) whereto=(LEFT|RIGHT) \
+             timeout:double \
+             [how-many=(selector=(COUNT count:int|EXACTLY exactly:int) ordering=(OBO|BULK))]",
+        )
+        .complexity("O(N), N: items moved")
+        .flags(Flags::BLOCKING.union(Flags::DENYOOM))
+        .keys(MOVE)
+        .migrated(Migrated::Keys(Part::MovedElements(PopEnd::Named(3), 7)))
+        .doc(
+            Group::List,
+            "8.10.0",
+            "Takes several items, which it waits for, from an end of one list and pushes them \
+             at an end of another",
         ),
     Command::blocking("blmpop", -5, blmpop)
         .syntax("timeout:double numkeys:int key... where=(LEFT|RIGHT) [COUNT count:int]")

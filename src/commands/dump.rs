@@ -2,22 +2,26 @@
 //! Valkey.
 
 use super::args::Options;
+use super::hash_times::state_times;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::time::UnixMs;
 use crate::commands::table::migrated::Migrated;
 use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
-use crate::rdb;
 use crate::rdb::encode::Encoder;
 use crate::rdb::payload::{self, Checksum};
+use crate::rdb::{self, Element};
 use crate::state::Server;
 use crate::state::config::Config;
+use crate::storage::KeyMeta;
 use crate::storage::txn::events::Class;
 use crate::types::OpError;
 use crate::types::RestoreError;
 use crate::types::definition::Stored;
 use crate::types::dump;
 use crate::types::restore::restore as restore_value;
+use crate::types::table::definition;
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 fn encoder(config: &Config) -> Encoder {
@@ -71,6 +75,9 @@ impl RestoreOptions {
     }
 }
 
+/// Most fields of one command in the binlog.
+const LOGGED_FIELDS: usize = 1024;
+
 const BAD_IDLETIME: Error = Error::text("ERR Invalid IDLETIME value, must be >= 0");
 const BAD_FREQ: Error = Error::text("ERR Invalid FREQ value, must be >= 0 and <= 255");
 const BAD_TTL: Error = Error::text("ERR Invalid TTL value, must be >= 0");
@@ -122,9 +129,6 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
     let taken = restore_value(ctx.txn, db, key, &payload, expire_ms, max_bytes).map_err(refusal)?;
     let past = expire_ms.is_some() && expire_ms <= ctx.txn.expiry_now_ms();
-    if !past {
-        ctx.server.stats.lost_field_times(taken.timed_fields);
-    }
     if past || taken.elements == 0 {
         // The payload is parsed first, so that an invalid one is always an error.
         ctx.txn.rollback(&before);
@@ -153,8 +157,8 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 /// States the effect: RESTORE with REPLACE and an absolute expiry, with a payload in this
-/// server's own encoding. The client's payload may have a version that a replica cannot
-/// read, or hold hash fields with expiry times, whose meaning depends on the time.
+/// server's own encoding, that of Redis 7.0. The client's payload may have a version that a
+/// replica cannot read, or hold hash fields whose time is over.
 fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: UnixMs) -> CmdResult {
     if !ctx.txn.is_logged() {
         ctx.txn.no_effect();
@@ -162,13 +166,44 @@ fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: UnixMs) -> CmdResult {
     }
     let found = ctx.txn.lookup(ctx.db, key)?;
     let found = found.ok_or(Error::Op(OpError::NoSuchKey))?;
-    let mut encoder = encoder(&ctx.server.config.load());
+    let mut encoder = encoder(&ctx.server.config.load()).without_times();
     let view = &mut **ctx.txn;
     let payload = dump::payload(view, ctx.db, Stored::of(&found), &mut encoder, u64::MAX)?;
     let mut digits = itoa::Buffer::new();
     let at_ms = digits.format(expire_ms.0).as_bytes();
     let effect: [&[u8]; 6] = [b"RESTORE", key, at_ms, &payload, b"REPLACE", b"ABSTTL"];
     ctx.txn.effect(ctx.db, &effect);
+    match found.meta.due_ms {
+        UnixMs::NONE => Ok(()),
+        _ => log_times(ctx, key, &found),
+    }
+}
+
+/// States the times of a hash's fields on their own: a replica that does not know them gets the
+/// fields nevertheless, and their deletion in time.
+fn log_times(ctx: &mut WriteCtx<'_>, key: &[u8], found: &KeyMeta) -> CmdResult {
+    let mut times: Vec<(UnixMs, Box<[u8]>)> = Vec::new();
+    let view = &mut **ctx.txn;
+    let hash = definition(found.meta.kind);
+    hash.walk(view, ctx.db, Stored::of(found), &mut |element| {
+        if let Element::Field {
+            field, expire_ms, ..
+        } = element
+            && expire_ms.is_some()
+        {
+            times.push((expire_ms, field.into()));
+        }
+        Ok(ControlFlow::Continue(()))
+    })
+    .map(drop)?;
+    times.sort_unstable();
+    for same in times.chunk_by(|a, b| a.0 == b.0) {
+        for part in same.chunks(LOGGED_FIELDS) {
+            let fields: Vec<&[u8]> = part.iter().map(|(_, field)| field.as_ref()).collect();
+            let at_ms = part.first().map_or(UnixMs::NONE, |(at_ms, _)| *at_ms);
+            state_times(ctx, key, at_ms, &fields);
+        }
+    }
     Ok(())
 }
 

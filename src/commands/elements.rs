@@ -97,16 +97,16 @@ pub(super) fn sample_count(arg: &[u8]) -> Result<i64, Error> {
     Ok(count)
 }
 
-/// Replies with up to `count` distinct members, or, for a negative `count`, with `-count`
+/// Replies with up to `count` distinct members of the `len` that there are, or, for a negative `count`, with `-count`
 /// members and repeats.
 pub(super) fn reply_samples(
     ctx: &mut ReadCtx<'_>,
-    members: &Members,
+    (members, len): (&Members, u64),
     count: i64,
     with_values: bool,
 ) -> CmdResult {
     let wanted = match count {
-        0.. => count.unsigned_abs().min(members.len()),
+        0.. => count.unsigned_abs().min(len),
         _ => count.unsigned_abs(),
     };
     if count < 0 && wanted > SAMPLES_MAX_BYTES as u64 / ELEMENT_MIN_BYTES {

@@ -51,6 +51,7 @@ impl Error {
     pub(super) const NO_SUCH_DB: Error = Error::text("ERR DB index is out of range");
     pub(super) const NUMKEYS: Error = Error::text("ERR numkeys should be greater than 0");
     pub(super) const ZERO_COUNT: Error = Error::text("ERR count should be greater than 0");
+    pub(super) const COUNT_NOT_POSITIVE: Error = Error::text("ERR COUNT must be > 0");
     /// More keys are announced than there are arguments.
     pub const NUMKEYS_TOO_LARGE: Error =
         Error::text("ERR Number of keys can't be greater than number of args");
@@ -136,6 +137,7 @@ impl fmt::Display for Error {
             }
             Error::Op(OpError::IndexOutOfRange) => "ERR index out of range",
             Error::Op(OpError::NoSuchKey) => "ERR no such key",
+            Error::Op(OpError::NoSuchPath) => "ERR Path does not exist",
             Error::Op(OpError::Storage(StorageError::Failed)) => {
                 "MISCONF Errors writing to the disk: writes, and reads of what the disk may lack, are refused until it takes writes again. See the server's log for the reason; no restart is needed"
             }

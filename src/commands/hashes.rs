@@ -2,6 +2,7 @@
 
 use super::args;
 use super::elements::{self, ScanRequest};
+use super::hash_times;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::longdouble::LongDouble;
 use crate::base::num;
@@ -16,6 +17,15 @@ use std::ops::ControlFlow;
 
 fn load(ctx: &mut ReadCtx<'_>, key: &[u8]) -> Result<Option<Members>, Error> {
     Ok(Members::load(ctx.view, ctx.db, key, ValueType::Hash)?)
+}
+
+/// The hash, if it has fields whose time is not over, and their number.
+fn load_living(ctx: &mut ReadCtx<'_>, key: &[u8]) -> Result<Option<(Members, u64)>, Error> {
+    let Some(hash) = load(ctx, key)? else {
+        return Ok(None);
+    };
+    let len = hash.living(ctx.view)?;
+    Ok((len > 0).then_some((hash, len)))
 }
 
 fn open(ctx: &mut WriteCtx<'_>, key: &[u8]) -> Result<Members, Error> {
@@ -70,6 +80,7 @@ fn hdel(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         if removed > 0 {
             ctx.event(Class::HASH, "hdel", args[1]);
         }
+        hash.drop_over(ctx.txn, &args[2..])?;
         hash.save(ctx.txn, args[1])?;
     }
     ctx.reply.int(removed);
@@ -87,7 +98,7 @@ fn hincrby(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     };
     let new = old.checked_add(by).ok_or(OpError::Overflow)?;
     let mut text = itoa::Buffer::new();
-    hash.insert(ctx.txn, args[2], text.format(new).as_bytes())?;
+    hash.insert_keeping_time(ctx.txn, args[2], text.format(new).as_bytes())?;
     hash.save(ctx.txn, args[1])?;
     ctx.event(Class::HASH, "hincrby", args[1]);
     ctx.reply.int(new);
@@ -110,10 +121,15 @@ fn hincrbyfloat(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         return Err(OpError::NotFinite.into());
     }
     let value = sum.to_human();
-    hash.insert(ctx.txn, args[2], &value)?;
+    hash.insert_keeping_time(ctx.txn, args[2], &value)?;
+    let time = hash.time(ctx.txn, args[2])?.unwrap_or_default();
     hash.save(ctx.txn, args[1])?;
     ctx.event(Class::HASH, "hincrbyfloat", args[1]);
     ctx.txn.effect(ctx.db, &[b"HSET", args[1], args[2], &value]);
+    if time.is_some() {
+        // HSET takes it away.
+        hash_times::state_times(ctx, args[1], time, &[args[2]]);
+    }
     ctx.reply.bulk(&value);
     Ok(())
 }
@@ -160,17 +176,17 @@ fn hstrlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 fn hlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let len = load(ctx, args[1])?.map_or(0, |hash| hash.len());
+    let len = load_living(ctx, args[1])?.map_or(0, |(_, len)| len);
     ctx.reply.int(len as i64);
     Ok(())
 }
 
 fn hgetall(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let Some(hash) = load(ctx, args[1])? else {
+    let Some((hash, len)) = load_living(ctx, args[1])? else {
         ctx.reply.map(0);
         return Ok(());
     };
-    ctx.reply.map(hash.len() as usize);
+    ctx.reply.map(len as usize);
     let reply = &mut *ctx.reply;
     Ok(hash.for_each(ctx.view, |field, value| {
         reply.bulk(field);
@@ -192,11 +208,11 @@ fn reply_each(
     args: &[&[u8]],
     write: fn(&mut Reply, &[u8], &[u8]),
 ) -> CmdResult {
-    let Some(hash) = load(ctx, args[1])? else {
+    let Some((hash, len)) = load_living(ctx, args[1])? else {
         ctx.reply.array(0);
         return Ok(());
     };
-    ctx.reply.array(hash.len() as usize);
+    ctx.reply.array(len as usize);
     let reply = &mut *ctx.reply;
     Ok(hash.for_each(ctx.view, |field, value| {
         write(reply, field, value);
@@ -207,8 +223,8 @@ fn reply_each(
 fn hrandfield(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let (count, with_values) = match args {
         [_, _] => {
-            return match load(ctx, args[1])? {
-                Some(hash) => Ok(hash.sample(ctx.view, |field, _| ctx.reply.bulk(field))?),
+            return match load_living(ctx, args[1])? {
+                Some((hash, _)) => Ok(hash.sample(ctx.view, |field, _| ctx.reply.bulk(field))?),
                 None => {
                     ctx.reply.null();
                     Ok(())
@@ -231,11 +247,11 @@ fn hrandfield(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
             return Err(Error::Syntax);
         }
     };
-    let Some(hash) = load(ctx, args[1])? else {
+    let Some((hash, len)) = load_living(ctx, args[1])? else {
         ctx.reply.array(0);
         return Ok(());
     };
-    elements::reply_samples(ctx, &hash, count, with_values)
+    elements::reply_samples(ctx, (&hash, len), count, with_values)
 }
 
 fn hscan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {

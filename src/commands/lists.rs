@@ -8,7 +8,7 @@ use crate::resp::Reply;
 use crate::storage::Direction;
 use crate::storage::txn::events::Class;
 use crate::types::OpError;
-use crate::types::list::{self, End, List};
+use crate::types::list::{self, End, List, Moved};
 use std::ops::ControlFlow;
 
 const RANK_ZERO: &str = "ERR RANK can't be zero: use 1 to start from the first match, \
@@ -174,6 +174,109 @@ fn move_one(ctx: &mut WriteCtx<'_>, from: (&[u8], End), to: (&[u8], End)) -> Cmd
         None => ctx.reply.null(),
     }
     Ok(())
+}
+
+fn lmovem(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let (from, to) = (end(args[3])?, end(args[4])?);
+    let moved = how_many(args, 5)?;
+    if !move_many(ctx, (args[1], from), (args[2], to), moved)? {
+        ctx.reply.null_array();
+    }
+    Ok(())
+}
+
+/// How many items LMOVEM and BLMOVEM move: one, or what the block at index `at` says, which
+/// ends the arguments.
+pub(super) fn how_many(args: &[&[u8]], at: usize) -> Result<Moved, Error> {
+    let &[selector, count, order] = args.get(at..).unwrap_or_default() else {
+        return match args.len() == at {
+            true => Ok(Moved {
+                count: 1,
+                exactly: false,
+                one_by_one: false,
+            }),
+            false => Err(Error::Syntax),
+        };
+    };
+    let exactly = args::is(selector, "EXACTLY");
+    if !exactly && !args::is(selector, "COUNT") {
+        return Err(Error::Syntax);
+    }
+    let count = args::int_from(count, 1, Error::ZERO_COUNT)?.unsigned_abs();
+    let one_by_one = args::is(order, "OBO");
+    if !one_by_one && !args::is(order, "BULK") {
+        return Err(Error::Syntax);
+    }
+    Ok(Moved {
+        count,
+        exactly,
+        one_by_one,
+    })
+}
+
+/// Maximum number of items of one push in the binlog.
+const PUSHED_ITEMS: usize = 1024;
+
+/// Moves items, replies with them and states what was done; returns whether there were enough.
+pub(super) fn move_many(
+    ctx: &mut WriteCtx<'_>,
+    (source, from): (&[u8], End),
+    (target, to): (&[u8], End),
+    moved: Moved,
+) -> Result<bool, Error> {
+    let items = list::move_many(ctx.txn, ctx.db, (source, from), (target, to), moved)?;
+    let Some(items) = items else {
+        return Ok(false);
+    };
+    ctx.reply.array(items.len());
+    items.iter().for_each(|item| ctx.reply.bulk(item));
+    state_moved(ctx, (source, from), (target, to), &items);
+    Ok(true)
+}
+
+/// States a move in commands that each version of a replica knows. The list must not become
+/// empty on the way, as its expiry would go with it: so at the same key the items are pushed
+/// before they are taken from the other end, and written in place at the same end.
+fn state_moved(
+    ctx: &mut WriteCtx<'_>,
+    (source, from): (&[u8], End),
+    (target, to): (&[u8], End),
+    items: &[Vec<u8>],
+) {
+    let mut number = itoa::Buffer::new();
+    let pop: &[u8] = match from {
+        End::Head => b"LPOP",
+        End::Tail => b"RPOP",
+    };
+    if source == target && from == to {
+        for (at, item) in (0_i64..).zip(items) {
+            let at = match to {
+                End::Head => at,
+                End::Tail => at - items.len() as i64,
+            };
+            let at = number.format(at).as_bytes();
+            ctx.txn.effect(ctx.db, &[b"LSET", target, at, item]);
+        }
+        return;
+    }
+    let taken = [pop, source, number.format(items.len()).as_bytes()];
+    if source != target {
+        ctx.txn.effect(ctx.db, &taken);
+    }
+    let (push, mut pushed): (&[u8], Vec<&[u8]>) = match to {
+        End::Head => (b"LPUSH", items.iter().rev().map(Vec::as_slice).collect()),
+        End::Tail => (b"RPUSH", items.iter().map(Vec::as_slice).collect()),
+    };
+    for part in pushed.chunks_mut(PUSHED_ITEMS) {
+        let effect: Vec<&[u8]> = [push, target]
+            .into_iter()
+            .chain(part.iter().copied())
+            .collect();
+        ctx.txn.effect(ctx.db, &effect);
+    }
+    if source == target {
+        ctx.txn.effect(ctx.db, &taken);
+    }
 }
 
 fn llen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -405,6 +508,20 @@ pub const COMMANDS: &[Command] = &[
             Group::List,
             "6.2.0",
             "Takes an item from an end of one list and pushes it at an end of another",
+        ),
+    Command::write("lmovem", -5, lmovem)
+        .syntax(
+            "source:key destination:key wherefrom=(LEFT|RIGHT) whereto=(LEFT|RIGHT) \
+             [how-many=(selector=(COUNT count:int|EXACTLY exactly:int) ordering=(OBO|BULK))]",
+        )
+        .complexity("O(N), N: items moved")
+        .flags(Flags::DENYOOM)
+        .keys(MOVE)
+        .migrated(Migrated::Keys(Part::MovedElements(PopEnd::Named(3), 6)))
+        .doc(
+            Group::List,
+            "8.10.0",
+            "Takes several items from an end of one list and pushes them at an end of another",
         ),
     Command::write("lmpop", -4, lmpop)
         .syntax("numkeys:int key... where=(LEFT|RIGHT) [COUNT count:int]")

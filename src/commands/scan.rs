@@ -50,8 +50,8 @@ pub(super) fn parse_cursor(arg: &[u8]) -> Result<u64, Error> {
 
 struct Request<'a> {
     pattern: Option<&'a [u8]>,
-    /// The name of a type, lower case.
-    kind: Option<Vec<u8>>,
+    /// The name of a type, in any case.
+    kind: Option<&'a [u8]>,
     rows: u64,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Request<'a> {
             } else if options.word("MATCH") {
                 request.pattern = Some(options.value()?).filter(|pattern| *pattern != b"*");
             } else if options.word("TYPE") {
-                request.kind = Some(options.value()?.to_ascii_lowercase());
+                request.kind = Some(options.value()?);
             } else {
                 return Err(Error::Syntax);
             }
@@ -84,7 +84,8 @@ impl<'a> Request<'a> {
     }
 
     fn takes(&self, key: &[u8], kind: &str) -> bool {
-        self.kind.as_deref().is_none_or(|k| k == kind.as_bytes())
+        self.kind
+            .is_none_or(|wanted| wanted.eq_ignore_ascii_case(kind.as_bytes()))
             && self.pattern.is_none_or(|p| glob::matches(p, key, false))
     }
 }

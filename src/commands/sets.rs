@@ -9,6 +9,7 @@ use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
 use crate::encoding::ValueType;
 use crate::storage::txn::events::Class;
+use crate::types::hll;
 use crate::types::members::Members;
 use crate::types::set::{Algebra, Operation};
 use std::ops::ControlFlow;
@@ -134,7 +135,10 @@ fn srandmember(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         _ => return Err(Error::Syntax),
     };
     match (load(ctx, args[1])?, count) {
-        (Some(set), Some(count)) => elements::reply_samples(ctx, &set, count, false)?,
+        (Some(set), Some(count)) => {
+            let len = set.living(ctx.view)?;
+            elements::reply_samples(ctx, (&set, len), count, false)?;
+        }
         (Some(set), None) => set.sample(ctx.view, |member, _| ctx.reply.bulk(member))?,
         (None, Some(_)) => ctx.reply.array(0),
         (None, None) => ctx.reply.null(),
@@ -225,26 +229,68 @@ fn reply_result(ctx: &mut ReadCtx<'_>, keys: &[&[u8]], operation: Operation) -> 
 }
 
 fn sintercard(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    count_result(ctx, args, Operation::Intersection)
+}
+
+fn sunioncard(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    count_result(ctx, args, Operation::Union)
+}
+
+fn sdiffcard(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    count_result(ctx, args, Operation::Difference)
+}
+
+fn count_result(ctx: &mut ReadCtx<'_>, args: &[&[u8]], operation: Operation) -> CmdResult {
     let count = args::int_from(args[1], 1, Error::NUMKEYS)?.unsigned_abs();
     if count > args.len() as u64 - 2 {
         return Err(Error::NUMKEYS_TOO_LARGE);
     }
     let mut options = Options::new(args, 2);
     let keys = options.values(count as usize)?;
-    let mut limit = 0;
+    let (mut limit, mut approximates) = (0, false);
     while !options.is_empty() {
+        if operation == Operation::Union && options.word("APPROX") {
+            approximates = true;
+            continue;
+        }
         if options.left() < 2 || !options.word("LIMIT") {
             return Err(Error::Syntax);
         }
         limit = args::int_from(options.value()?, 0, Error::NEGATIVE_LIMIT)?;
     }
-    let mut result = Algebra::new(ctx.view, ctx.db, keys, Operation::Intersection)?;
-    let mut found = 0;
-    while (limit == 0 || found < limit) && result.advance(ctx.view)? {
-        found += 1;
-    }
+    let limit = match limit {
+        0 => i64::MAX,
+        limit => limit,
+    };
+    let found = match approximates {
+        true => estimate_union(ctx, keys)?.min(limit),
+        false => {
+            let mut result = Algebra::new(ctx.view, ctx.db, keys, operation)?;
+            let mut found = 0;
+            while found < limit && result.advance(ctx.view)? {
+                found += 1;
+            }
+            found
+        }
+    };
     ctx.reply.int(found);
     Ok(())
+}
+
+/// About how many members the union has. Each set is read once, in its own order, and nothing
+/// is merged.
+fn estimate_union(ctx: &mut ReadCtx<'_>, keys: &[&[u8]]) -> Result<i64, Error> {
+    let mut members = hll::Estimate::new();
+    for key in keys {
+        let Some(set) = load(ctx, key)? else {
+            continue;
+        };
+        set.for_each(ctx.view, |member, _| {
+            members.add(member);
+            ControlFlow::Continue(())
+        })?;
+    }
+    Ok(i64::try_from(members.count()).unwrap_or(i64::MAX))
 }
 
 fn sinterstore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -326,6 +372,15 @@ pub const COMMANDS: &[Command] = &[
             Group::Set,
             "1.0.0",
             "Returns the members of the first set that no other set has",
+        ),
+    Command::read("sdiffcard", -3, sdiffcard)
+        .syntax("numkeys:int key... [LIMIT limit:int]")
+        .complexity("O(N), N: members of all sets")
+        .keys(READ_COUNTED)
+        .doc(
+            Group::Set,
+            "8.10.0",
+            "Counts the members of the first set that no other set has, up to a limit",
         ),
     Command::write("sdiffstore", -3, sdiffstore)
         .syntax("destination:key key...")
@@ -439,6 +494,15 @@ pub const COMMANDS: &[Command] = &[
             Group::Set,
             "1.0.0",
             "Returns the members that at least one of the sets has",
+        ),
+    Command::read("sunioncard", -3, sunioncard)
+        .syntax("numkeys:int key... [APPROX] [LIMIT limit:int]")
+        .complexity("O(N), N: members of all sets")
+        .keys(READ_COUNTED)
+        .doc(
+            Group::Set,
+            "8.10.0",
+            "Counts the members that at least one of the sets has, up to a limit",
         ),
     Command::write("sunionstore", -3, sunionstore)
         .syntax("destination:key key...")

@@ -2,21 +2,26 @@
 
 mod args;
 pub(super) mod claim;
+pub(super) mod delete;
 pub(super) mod groups;
+pub(super) mod idempotent;
 pub(super) mod info;
+pub(super) mod nack;
 pub(super) mod read;
 
 use super::args::Options;
 use super::streams::args::{
-    AddOrTrim, id, id_text, ids, range_end, range_start, reply_count, reply_entry, reply_id,
+    AddOrTrim, id, id_text, range_end, range_start, reply_count, reply_entry, reply_id,
 };
+use super::streams::delete::log_deletions;
+use super::streams::idempotent::{iid_of, log_record};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
 use crate::storage::Direction;
 use crate::storage::txn::events::Class;
 use crate::types::OpError;
-use crate::types::stream::{Keep, NewId, Refusal, Stream, StreamId, Trim, row_of};
+use crate::types::stream::{Keep, NewId, References, Refusal, Stream, StreamId, Trimmed, row_of};
 use std::ops::ControlFlow;
 
 fn xadd(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -42,6 +47,20 @@ fn xadd(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
             }
         },
     };
+    let row = row_of(fields.iter().copied());
+    let mut record = None;
+    if let Some(idempotent) = &asked.idempotent {
+        let (producer, iid) = (idempotent.producer, iid_of(idempotent, &row));
+        let now_ms = ctx.txn.now_ms().0;
+        if let Some(known) = stream.remembered(ctx.txn, producer, &iid, now_ms)? {
+            reply_id(ctx.reply, known);
+            stream.count_duplicate();
+            stream.save(ctx.txn)?;
+            ctx.txn.no_effect();
+            return Ok(());
+        }
+        record = Some((producer, iid));
+    }
     let id = stream.next_id(wanted, ctx.txn.now_ms());
     let id = id.map_err(|refusal| match refusal {
         Refusal::Exhausted => Error::text(
@@ -51,56 +70,97 @@ fn xadd(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
             "ERR The ID specified in XADD is equal or smaller than the target stream top item",
         ),
     })?;
-    stream.append(ctx.txn, id, &row_of(fields.iter().copied()))?;
-    reply_id(ctx.reply, id);
-    let mut trimmed = 0;
-    if let Some((trim, _)) = asked.trim {
-        trimmed = stream.trim(ctx.txn, trim)?;
+    stream.append(ctx.txn, id, &row)?;
+    if let Some((producer, iid)) = &record {
+        stream.remember(ctx.txn, producer, iid, id)?;
     }
-    let bound = asked.trim.map(|(trim, at)| (bound_text(&stream, trim), at));
+    reply_id(ctx.reply, id);
+    let mut trimmed = Trimmed::default();
+    if let Some((trim, _)) = asked.trim {
+        trimmed = stream.trim_with(ctx.txn, trim, asked.references)?;
+    }
+    let stated = StatedTrim::of(&stream, &asked, &trimmed);
     stream.save(ctx.txn)?;
     ctx.event(Class::STREAM, "xadd", args[1]);
-    if trimmed > 0 {
+    if trimmed.count > 0 {
         ctx.event(Class::STREAM, "xtrim", args[1]);
     }
-    log_trimmed(ctx, args, Some((id, id_at)), bound);
+    log_effect(ctx, args, &asked, Some(id), &stated);
+    stated.log_rest(ctx, args[1], &trimmed);
+    if let Some((producer, iid)) = &record {
+        log_record(ctx, args[1], producer, iid, id);
+    }
     Ok(())
 }
 
-/// The threshold of the exact trimming that gives the same result as the approximate one
-/// did.
-fn bound_text(stream: &Stream<'_>, trim: Trim) -> Option<Vec<u8>> {
-    trim.slack?;
-    Some(match trim.keep {
-        Keep::Last(_) => stream.body().length.to_string().into_bytes(),
-        Keep::From(_) if stream.body().length == 0 => id_text(StreamId::MAX).to_vec(),
-        Keep::From(_) => id_text(stream.body().first).to_vec(),
-    })
+/// How the effect states a trimming.
+enum StatedTrim {
+    /// As the command does.
+    AsGiven,
+    /// With another threshold and exactly: that which has the same result.
+    At(Vec<u8>),
+    /// Not in the command itself: by these words of XTRIM, or if there are none by what
+    /// [`Trimmed`] has.
+    Apart(Option<[Vec<u8>; 2]>),
+}
+
+impl StatedTrim {
+    fn of(stream: &Stream<'_>, asked: &AddOrTrim, trimmed: &Trimmed) -> StatedTrim {
+        let Some((trim, _)) = asked.trim else {
+            return StatedTrim::AsGiven;
+        };
+        let body = stream.body();
+        if asked.references == References::Acknowledged {
+            let is_prefix = trimmed.count > 0 && trimmed.scattered.is_empty();
+            return StatedTrim::Apart(is_prefix.then(|| match body.length {
+                0 => [b"MAXLEN".to_vec(), b"0".to_vec()],
+                _ => [b"MINID".to_vec(), id_text(body.first).to_vec()],
+            }));
+        }
+        if trim.slack.is_none() {
+            return StatedTrim::AsGiven;
+        }
+        StatedTrim::At(match trim.keep {
+            Keep::Last(_) => body.length.to_string().into_bytes(),
+            Keep::From(_) if body.length == 0 => id_text(StreamId::MAX).to_vec(),
+            Keep::From(_) => id_text(body.first).to_vec(),
+        })
+    }
+
+    /// States what the command itself does not.
+    fn log_rest(&self, ctx: &mut WriteCtx<'_>, key: &[u8], trimmed: &Trimmed) {
+        if let StatedTrim::Apart(Some([strategy, threshold])) = self {
+            let effect: [&[u8]; 5] = [b"XTRIM", key, strategy, b"=", threshold];
+            ctx.txn.effect(ctx.db, &effect);
+        }
+        log_deletions(ctx, key, &trimmed.scattered, &trimmed.forgotten);
+    }
 }
 
 /// States the effect: the command with the ID that the entry got and with exact trimming, so
-/// that it does not depend on the clock and the configuration of a replica.
-fn log_trimmed(
+/// that it does not depend on the clock and the configuration of a replica. It has no words that
+/// are newer than Redis 7.0.
+fn log_effect(
     ctx: &mut WriteCtx<'_>,
     args: &[&[u8]],
-    id: Option<(StreamId, usize)>,
-    bound: Option<(Option<Vec<u8>>, usize)>,
+    asked: &AddOrTrim,
+    id: Option<StreamId>,
+    trim: &StatedTrim,
 ) {
-    let id = id.map(|(id, at)| (id_text(id), at));
-    let mut effect: Vec<&[u8]> = args.to_vec();
-    if let Some((text, at)) = &id {
-        effect[*at] = text;
-    }
-    if let Some((Some(text), at)) = &bound {
-        effect[*at] = text;
-        // Approximate trimming always has its `~` before the threshold.
-        effect[*at - 1] = b"=";
-        let mut end = id.as_ref().map_or(effect.len(), |(_, at)| *at);
-        while let Some(limit) =
-            (2..end.saturating_sub(1)).find(|&i| super::args::is(effect[i], "LIMIT"))
-        {
-            effect.drain(limit..limit + 2);
-            end -= 2;
+    let id = id.map(id_text);
+    let id_at = asked.id.map_or(args.len(), |(_, at)| at);
+    let trim_at = asked.trim.map_or(0, |(_, at)| at);
+    let mut effect: Vec<&[u8]> = Vec::with_capacity(args.len());
+    for (at, arg) in args.iter().enumerate() {
+        let unstated = at < id_at && asked.unstated.iter().any(|range| range.contains(&at));
+        match (trim, &id) {
+            _ if unstated => {}
+            (_, Some(id)) if at == id_at => effect.push(id),
+            (StatedTrim::At(threshold), _) if at == trim_at => effect.push(threshold),
+            // Approximate trimming always has its `~` before the threshold.
+            (StatedTrim::At(_), _) if at + 1 == trim_at => effect.push(b"="),
+            (StatedTrim::Apart(_), _) if asked.strategy.contains(&at) => {}
+            _ => effect.push(arg),
         }
     }
     ctx.txn.effect(ctx.db, &effect);
@@ -108,34 +168,21 @@ fn log_trimmed(
 
 fn xtrim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let asked = AddOrTrim::of_xtrim(ctx, args)?;
-    let (Some(mut stream), Some((trim, at))) =
-        (Stream::load(ctx.txn, ctx.db, args[1])?, asked.trim)
+    let (Some(mut stream), Some((trim, _))) = (Stream::load(ctx.txn, ctx.db, args[1])?, asked.trim)
     else {
         ctx.reply.int(0);
         return Ok(());
     };
-    let trimmed = stream.trim(ctx.txn, trim)?;
-    reply_count(ctx.reply, trimmed);
-    if trimmed > 0 {
-        let bound = bound_text(&stream, trim);
+    let trimmed = stream.trim_with(ctx.txn, trim, asked.references)?;
+    reply_count(ctx.reply, trimmed.count);
+    if trimmed.count > 0 {
+        let stated = StatedTrim::of(&stream, &asked, &trimmed);
         stream.save(ctx.txn)?;
         ctx.event(Class::STREAM, "xtrim", args[1]);
-        log_trimmed(ctx, args, None, Some((bound, at)));
-    }
-    Ok(())
-}
-
-fn xdel(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let Some(mut stream) = Stream::load(ctx.txn, ctx.db, args[1])? else {
-        ctx.reply.int(0);
-        return Ok(());
-    };
-    let ids = ids(&args[2..])?;
-    let deleted = stream.delete(ctx.txn, &ids)?;
-    reply_count(ctx.reply, deleted);
-    if deleted > 0 {
-        stream.save(ctx.txn)?;
-        ctx.event(Class::STREAM, "xdel", args[1]);
+        if !matches!(stated, StatedTrim::Apart(_)) {
+            log_effect(ctx, args, &asked, None, &stated);
+        }
+        stated.log_rest(ctx, args[1], &trimmed);
     }
     Ok(())
 }
@@ -253,7 +300,9 @@ const DELETE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE)
 pub const COMMANDS: &[Command] = &[
     Command::write("xadd", -5, xadd)
         .syntax(
-            "key [NOMKSTREAM@6.2.0] [trim=(strategy=(MAXLEN|MINID@6.2.0) \
+            "key [NOMKSTREAM@6.2.0] [condition=(KEEPREF|DELREF|ACKED)@8.2.0] \
+             [idmp=(idmpauto=(IDMPAUTO pid)|idmp=(IDMP idmp-block=(pid iid)))@8.6.0] \
+             [trim=(strategy=(MAXLEN|MINID@6.2.0) \
              [operator=(equal==|approximately=~)] threshold [LIMIT count:int@6.2.0])] \
              id-selector=(auto-id=*|id) data=(field value)...",
         )
@@ -261,6 +310,8 @@ pub const COMMANDS: &[Command] = &[
         .history(&[
             ("6.2.0", "Added `NOMKSTREAM`, `MINID` and `LIMIT`"),
             ("7.0.0", "Takes IDs like `<ms>-*`"),
+            ("8.2.0", "Added `KEEPREF`, `DELREF` and `ACKED`"),
+            ("8.6.0", "Added `IDMP` and `IDMPAUTO`"),
         ])
         .flags(Flags::DENYOOM.union(Flags::FAST))
         .keys(UPDATE)
@@ -270,12 +321,6 @@ pub const COMMANDS: &[Command] = &[
             "5.0.0",
             "Adds an entry to a stream, and creates it if absent",
         ),
-    Command::write("xdel", -3, xdel)
-        .syntax("key id...")
-        .complexity("O(N), N: IDs")
-        .flags(Flags::FAST)
-        .keys(DELETE)
-        .doc(Group::Stream, "5.0.0", "Removes entries of a stream"),
     Command::read("xlen", 2, xlen)
         .syntax("key")
         .flags(Flags::FAST)
@@ -321,10 +366,14 @@ pub const COMMANDS: &[Command] = &[
     Command::write("xtrim", -4, xtrim)
         .syntax(
             "key trim=(strategy=(MAXLEN|MINID@6.2.0) \
-             [operator=(equal==|approximately=~)] threshold [LIMIT count:int@6.2.0])",
+             [operator=(equal==|approximately=~)] threshold [LIMIT count:int@6.2.0]) \
+             [condition=(KEEPREF|DELREF|ACKED)@8.2.0]",
         )
         .complexity("O(N), N: entries removed")
-        .history(&[("6.2.0", "Added `MINID` and `LIMIT`")])
+        .history(&[
+            ("6.2.0", "Added `MINID` and `LIMIT`"),
+            ("8.2.0", "Added `KEEPREF`, `DELREF` and `ACKED`"),
+        ])
         .keys(DELETE)
         .tips(&[Tip::NondeterministicOutput])
         .doc(

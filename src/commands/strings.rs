@@ -1,5 +1,9 @@
 //! Strings: GET and SET with their variants, counters, ranges. LCS is in [`super::lcs`].
 
+pub mod conditions;
+pub mod increx;
+pub mod msetex;
+
 use super::args::{self, Options};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::longdouble::{self, LongDouble};
@@ -13,6 +17,7 @@ use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, KeyMeta, View};
 use crate::types::OpError;
 use crate::types::string::{self, Expiry, Visited};
+use conditions::Condition;
 use std::ops::Range;
 
 /// Replies with a part of a string as one bulk, read directly from storage; `pick` gets the
@@ -181,6 +186,7 @@ struct SetOptions<'a> {
     ttl: Ttl<'a>,
     nx: bool,
     xx: bool,
+    condition: Option<Condition<'a>>,
     get: bool,
 }
 
@@ -190,6 +196,7 @@ impl<'a> SetOptions<'a> {
             ttl: Ttl::None,
             nx: false,
             xx: false,
+            condition: None,
             get: false,
         };
         let mut options = Options::new(args, 3);
@@ -200,14 +207,36 @@ impl<'a> SetOptions<'a> {
                 parsed.xx = true;
             } else if options.word("GET") {
                 parsed.get = true;
+            } else if let Some(condition) = Condition::take(&mut options)? {
+                if parsed.condition.replace(condition).is_some() {
+                    return Err(Error::Syntax);
+                }
             } else if !parsed.ttl.take(&mut options, "KEEPTTL")? {
                 return Err(Error::Syntax);
             }
         }
-        if parsed.nx && parsed.xx {
+        let conditions = [parsed.nx, parsed.xx, parsed.condition.is_some()];
+        if conditions.iter().filter(|given| **given).count() > 1 {
             return Err(Error::Syntax);
         }
         Ok(parsed)
+    }
+
+    /// Whether the key, which has this head, meets the conditions.
+    fn hold(
+        &self,
+        ctx: &mut WriteCtx<'_>,
+        key: &[u8],
+        old: Option<&KeyMeta>,
+    ) -> Result<bool, Error> {
+        if (self.nx && old.is_some()) || (self.xx && old.is_none()) {
+            return Ok(false);
+        }
+        let Some(condition) = self.condition else {
+            return Ok(true);
+        };
+        let holds = condition.holds(ctx.txn, ctx.db, key)?;
+        Ok(holds.unwrap_or(condition.holds_without_key()))
     }
 }
 
@@ -228,7 +257,7 @@ fn set(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         reply_old(ctx, key)?;
     }
     let old = string::head(ctx.txn, ctx.db, key)?;
-    if (options.nx && old.is_some()) || (options.xx && old.is_none()) {
+    if !options.hold(ctx, key, old.as_ref())? {
         if !options.get {
             ctx.reply.null();
         }
@@ -487,10 +516,11 @@ const FAST_GROWTH: Flags = Flags::FAST.union(Flags::DENYOOM);
 
 const EXCHANGE: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE);
 
-/// SET reads its key only with GET.
+/// SET reads its key only with GET or a condition on its value.
 fn set_key_flags(args: &[&[u8]]) -> KeyFlags {
-    let mut options = args.iter().skip(3);
-    match options.any(|option| args::is(option, "GET")) {
+    let options = args.get(3..).unwrap_or_default();
+    let gets = options.iter().any(|option| args::is(option, "GET"));
+    match gets || conditions::any(options) {
         true => EXCHANGE,
         false => KeyFlags::OW.union(KeyFlags::UPDATE),
     }
@@ -657,7 +687,8 @@ pub const COMMANDS: &[Command] = &[
         ),
     Command::write("set", -3, set)
         .syntax(
-            "key value [condition=(NX|XX)@2.6.12] [GET@6.2.0] \
+            "key value [condition=(NX|XX|IFEQ ifeq-value@8.4.0|IFNE ifne-value@8.4.0|\
+             IFDEQ ifdeq-digest@8.4.0|IFDNE ifdne-digest@8.4.0)@2.6.12] [GET@6.2.0] \
              [expiration=(EX seconds:int@2.6.12|PX milliseconds:int@2.6.12|EXAT \
              unix-time-seconds:time@6.2.0|PXAT unix-time-milliseconds:time@6.2.0|\
              KEEPTTL@6.0.0)]",
@@ -667,6 +698,7 @@ pub const COMMANDS: &[Command] = &[
             ("6.0.0", "Added `KEEPTTL`"),
             ("6.2.0", "Added `GET`, `EXAT` and `PXAT`"),
             ("7.0.0", "`NX` and `GET` go together"),
+            ("8.4.0", "Added `IFEQ`, `IFNE`, `IFDEQ` and `IFDNE`"),
         ])
         .flags(Flags::DENYOOM)
         .keys(&[KeySpec::at(1, EXCHANGE).varying(set_key_flags)])

@@ -48,7 +48,7 @@ pub fn element_prefix(tag: u8, id: CollectionId) -> RowKey {
 /// The [`element_prefix`] of a row's key; `None` if the row does not belong to a collection's map.
 pub fn map_prefix(key: &[u8]) -> Option<&[u8]> {
     match key.first()? {
-        &tag::META | &tag::TTL | &tag::RECLAIM => None,
+        &tag::META | &tag::TTL | &tag::RECLAIM | &tag::DUE => None,
         _ => key.get(..ELEMENT_PREFIX_LEN),
     }
 }
@@ -106,6 +106,18 @@ pub fn split_by_score(row_key: &[u8]) -> Result<(f64, &[u8]), Corrupt> {
     Ok((score::decode(r.array()?), r.rest()))
 }
 
+/// `1D ‖ id ‖ integer`, for sorted ints.
+pub fn sorted_int(id: CollectionId, n: u64) -> RowKey {
+    build(tag::SORTED_INT, &[&id.0.to_be_bytes(), &n.to_be_bytes()])
+}
+
+/// The integer of a key that [`sorted_int`] made.
+pub fn split_sorted_int(row_key: &[u8]) -> Result<u64, Corrupt> {
+    let mut r = Reader::new(row_key, "sorted ints");
+    r.take(ELEMENT_PREFIX_LEN)?;
+    r.u64()
+}
+
 /// `0C ‖ expire ms ‖ user key`.
 pub fn ttl(expire_ms: UnixMs, user_key: &[u8]) -> RowKey {
     build(tag::TTL, &[&expire_ms.0.to_be_bytes(), user_key])
@@ -121,6 +133,59 @@ pub fn split_ttl(row_key: &[u8]) -> Result<(UnixMs, &[u8]), Corrupt> {
     let mut r = Reader::new(row_key, "TTL");
     r.take(1)?;
     Ok((UnixMs(r.u64()?), r.rest()))
+}
+
+/// `2F ‖ due ms ‖ user key`.
+pub fn due(due_ms: UnixMs, user_key: &[u8]) -> RowKey {
+    build(tag::DUE, &[&due_ms.0.to_be_bytes(), user_key])
+}
+
+/// `2F ‖ due ms`, where a scan of the index of keys with timed elements starts or ends.
+pub fn due_from(due_ms: UnixMs) -> RowKey {
+    build(tag::DUE, &[&due_ms.0.to_be_bytes()])
+}
+
+/// Time and user key of a row that [`due`] made.
+pub fn split_due(row_key: &[u8]) -> Result<(UnixMs, &[u8]), Corrupt> {
+    let mut r = Reader::new(row_key, "due");
+    r.take(1)?;
+    Ok((UnixMs(r.u64()?), r.rest()))
+}
+
+/// `tag ‖ id ‖ expire ms ‖ place`: an element in the index by expiry of its collection. `place` is
+/// what follows the id in the key of the element's row: `h ‖ member`.
+pub fn element_due(tag: u8, id: CollectionId, expire_ms: UnixMs, place: &[u8]) -> RowKey {
+    build(
+        tag,
+        &[&id.0.to_be_bytes(), &expire_ms.0.to_be_bytes(), place],
+    )
+}
+
+/// `tag ‖ id ‖ expire ms`, where a scan of that index starts or ends.
+pub fn element_due_from(tag: u8, id: CollectionId, expire_ms: UnixMs) -> RowKey {
+    element_due(tag, id, expire_ms, &[])
+}
+
+/// Expiry and place of a row that [`element_due`] made.
+pub fn split_element_due(row_key: &[u8]) -> Result<(UnixMs, &[u8]), Corrupt> {
+    let mut r = Reader::new(row_key, "element due");
+    r.take(ELEMENT_PREFIX_LEN)?;
+    Ok((UnixMs(r.u64()?), r.rest()))
+}
+
+/// `tag ‖ id ‖ place`: the row of the element at a place.
+pub fn placed(tag: u8, id: CollectionId, place: &[u8]) -> RowKey {
+    build(tag, &[&id.0.to_be_bytes(), place])
+}
+
+/// What follows the id in the key of an element's row.
+pub fn place_of(row_key: &[u8]) -> &[u8] {
+    row_key.get(ELEMENT_PREFIX_LEN..).unwrap_or_default()
+}
+
+/// The member at a place of the form `h ‖ member`.
+pub fn member_at(place: &[u8]) -> &[u8] {
+    place.get(8..).unwrap_or_default()
 }
 
 /// `0F ‖ id`.
@@ -184,6 +249,12 @@ mod tests {
             by_score(id, 0.0, b"m").as_slice(),
             b"\x0B\0\0\0\0\0\0\x01\x02\x80\0\0\0\0\0\0\0m"
         );
+        let row_key = sorted_int(id, 258);
+        assert_eq!(
+            row_key.as_slice(),
+            b"\x1D\0\0\0\0\0\0\x01\x02\0\0\0\0\0\0\x01\x02"
+        );
+        assert_eq!(split_sorted_int(&row_key), Ok(258));
     }
 
     #[test]

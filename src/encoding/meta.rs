@@ -2,36 +2,51 @@
 //!
 //! ```text
 //! type (1) ‖ flags (1) ‖ expire ms (8, 0 = never) ‖ body
+//! type (1) ‖ flags (1) ‖ expire ms (8, 0 = never) ‖ due ms (8) ‖ body     TIMED
 //!
 //! flags: 1 ROWS: the elements stand in rows of their own
 //!        2 TEXT, 4 RAW: of strings only, at most one of them: see [`StringForm`]
+//!        8 TIMED: of hashes and sets only: some elements have an expiry of their own, none of
+//!          them before due ms
 //!
 //! body, by type and by the flag ROWS:
 //!   string          the bytes                         ROWS: id (8) ‖ length (8)
 //!   hash, set       packed entries                    ROWS: id (8) ‖ count (8) ‖ peak (8)
+//!   … TIMED         see [`super::timed`]              ROWS: … ‖ timed (8)
 //!   zset            packed entries, in score order    ROWS: id (8) ‖ count (8) ‖ first (L) ‖ last (L)
 //!   list            packed entries, in list order     ROWS: id (8) ‖ head (8) ‖ tail (8)
 //!   stream          –                                 ROWS: see [`super::stream`]
+//!   sortedint       see [`super::sortedint`]
 //!   in pages        length (8) ‖ head ‖ bytes         ROWS: id (8) ‖ length (8) ‖ head
 //!                   (the types of RedisBloom; each describes its head)
+//!   JSON            the root                          ROWS: see [`super::json`]
 //! ```
+//!
+//! `timed` is the number of elements with an expiry. `due ms` may be too early, if the element that
+//! expired first is gone; the expire thread corrects it.
 //!
 //! `first` and `last` of a zset are what follows the id in the keys of its first and its last score
 //! row, score (8) ‖ member, cut to 72 bytes, each after its length. No row of the zset stands
 //! outside of the two, so scans skip the tombstones that pops leave at the ends.
 
+use super::sortedint::SortedIntBody;
 use super::stream::StreamBody;
 use super::{CollectionId, Corrupt, ValueType, reader::Reader, tag};
 use crate::base::time::UnixMs;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// Bytes before the body.
-pub const HEADER_LEN: usize = 10;
+/// Bytes before the body, without and with the flag TIMED.
+const HEADER_LEN: usize = 10;
+const TIMED_HEADER_LEN: usize = 18;
+
+/// The header's bytes.
+pub type Header = SmallVec<[u8; TIMED_HEADER_LEN]>;
 
 const FLAG_ROWS: u8 = 1;
 const FLAG_TEXT: u8 = 2;
 const FLAG_RAW: u8 = 4;
+const FLAG_TIMED: u8 = 8;
 
 /// How a string was written, as far as OBJECT ENCODING needs it. The command that writes the meta
 /// row knows it, so storing it costs nothing.
@@ -57,7 +72,7 @@ impl StringForm {
     }
 
     fn of(flags: u8, kind: ValueType) -> Result<StringForm, Corrupt> {
-        match flags & !FLAG_ROWS {
+        match flags & !(FLAG_ROWS | FLAG_TIMED) {
             0 => Ok(StringForm::Given),
             FLAG_TEXT if kind == ValueType::String => Ok(StringForm::Text),
             FLAG_RAW if kind == ValueType::String => Ok(StringForm::Raw),
@@ -77,6 +92,8 @@ pub struct Meta {
     pub form: StringForm,
     /// When the key expires, in Unix milliseconds; 0 for never.
     pub expire_ms: UnixMs,
+    /// When the first of its elements expires, or earlier; 0 if none has an expiry of its own.
+    pub due_ms: UnixMs,
 }
 
 impl Meta {
@@ -87,6 +104,7 @@ impl Meta {
             rows: false,
             form: StringForm::Given,
             expire_ms: UnixMs::NONE,
+            due_ms: UnixMs::NONE,
         }
     }
 
@@ -96,11 +114,27 @@ impl Meta {
     }
 
     /// The header's bytes.
-    pub fn encode(&self) -> [u8; HEADER_LEN] {
+    #[inline]
+    pub fn encode(&self) -> Header {
         let rows = if self.rows { FLAG_ROWS } else { 0 };
         let flags = rows | self.form.flags();
         let [a, b, c, d, e, f, g, h] = self.expire_ms.0.to_be_bytes();
-        [self.kind as u8, flags, a, b, c, d, e, f, g, h]
+        let mut header = [0; TIMED_HEADER_LEN];
+        let (plain, due) = header.split_at_mut(HEADER_LEN);
+        plain.copy_from_slice(&[self.kind as u8, flags, a, b, c, d, e, f, g, h]);
+        if self.due_ms == UnixMs::NONE {
+            return Header::from_buf_and_len(header, HEADER_LEN);
+        }
+        due.copy_from_slice(&self.due_ms.0.to_be_bytes());
+        if let [_, flags, ..] = plain {
+            *flags |= FLAG_TIMED;
+        }
+        Header::from_buf_and_len(header, TIMED_HEADER_LEN)
+    }
+
+    /// Whether elements may have expired at `now_ms`.
+    pub fn is_due(&self, now_ms: UnixMs) -> bool {
+        self.due_ms.is_some() && self.due_ms <= now_ms
     }
 }
 
@@ -121,11 +155,20 @@ impl<'a> MetaView<'a> {
         let flags = r.u8()?;
         let form = StringForm::of(flags, kind)?;
         let expire_ms = UnixMs(r.u64()?);
+        let due_ms = match flags & FLAG_TIMED {
+            0 => UnixMs::NONE,
+            _ if kind.due_tag().is_none() => return Err(Corrupt("meta flags")),
+            _ => match UnixMs(r.u64()?) {
+                UnixMs::NONE => return Err(Corrupt("meta due")),
+                due_ms => due_ms,
+            },
+        };
         let meta = Meta {
             kind,
             rows: flags & FLAG_ROWS != 0,
             form,
             expire_ms,
+            due_ms,
         };
         Ok(MetaView {
             meta,
@@ -226,32 +269,47 @@ impl ValueType {
                 tail.wrapping_sub(head)
             }
             ValueType::String => r.u64()?.div_ceil(1 << 12),
+            ValueType::Hash
+            | ValueType::Set
+            | ValueType::Zset
+            | ValueType::Stream
+            | ValueType::Json
+            | ValueType::SortedInt => r.u64()?,
             ValueType::Bloom
             | ValueType::Cuckoo
             | ValueType::CountMinSketch
             | ValueType::TopK
             | ValueType::TDigest => r.u64()?.div_ceil(super::PAGE_LEN),
-            ValueType::Hash | ValueType::Set | ValueType::Zset | ValueType::Stream => r.u64()?,
         })
     }
 
     /// What the body of a value in rows states of the rows under each of its tags. A long
-    /// string and a value in pages state nothing: stretches of zeros have no rows. Nor does a stream state how
-    /// many rows its groups and consumers have: they do so themselves.
-    pub fn statements(self, body: &[u8]) -> Result<SmallVec<[Statement; 2]>, Corrupt> {
+    /// string and a value in pages state nothing: stretches of zeros have no rows. Nor does a
+    /// stream state how many rows its groups and consumers have: they do so themselves.
+    pub fn statements(self, body: &[u8]) -> Result<SmallVec<[Statement; 3]>, Corrupt> {
         let counted = |tag, rows| Statement {
             tag,
             rows,
             positions: None,
         };
         Ok(match self {
+            ValueType::Hash | ValueType::Set => {
+                let rows = Counted::decode(body)?.count;
+                let timed = Grown::timed(body)?;
+                let tags = self.element_tags().iter();
+                tags.map(|tag| match *tag {
+                    tag::HASH_FIELD | tag::SET_MEMBER => counted(*tag, rows),
+                    _ => counted(*tag, timed),
+                })
+                .collect()
+            }
             ValueType::String
             | ValueType::Bloom
             | ValueType::Cuckoo
             | ValueType::CountMinSketch
             | ValueType::TopK
             | ValueType::TDigest => SmallVec::new(),
-            ValueType::Hash | ValueType::Set | ValueType::Zset => {
+            ValueType::Zset | ValueType::Json => {
                 let rows = Counted::decode(body)?.count;
                 let tags = self.element_tags().iter();
                 tags.map(|tag| counted(*tag, rows)).collect()
@@ -264,10 +322,22 @@ impl ValueType {
                     ..counted(tag::LIST_ITEM, span.len())
                 }]
             }
+            ValueType::SortedInt => {
+                let rows = SortedIntBody::decode(body)?.count;
+                smallvec![counted(tag::SORTED_INT, rows)]
+            }
             ValueType::Stream => {
                 let body = StreamBody::decode(body)?;
                 let entries = counted(tag::STREAM_ENTRY, body.length);
-                smallvec![entries, counted(tag::STREAM_GROUP, body.groups)]
+                let idempotence = body.idempotence;
+                smallvec![
+                    entries,
+                    counted(tag::STREAM_GROUP, body.groups),
+                    counted(tag::STREAM_IID, idempotence.tracked),
+                    counted(tag::STREAM_IID_ORDER, idempotence.tracked),
+                    counted(tag::STREAM_PRODUCER, idempotence.producers),
+                    counted(tag::STREAM_PRODUCER_NAME, idempotence.producers),
+                ]
             }
         })
     }
@@ -318,7 +388,7 @@ mod tests {
                 ..Meta::new(ValueType::String)
             };
             let mut row = meta.encode();
-            assert_eq!(row, [0x02, flags, 0, 0, 0, 0, 0, 0, 0, 0]);
+            assert_eq!(row.as_slice(), [0x02, flags, 0, 0, 0, 0, 0, 0, 0, 0]);
             assert_eq!(MetaView::decode(&row).map(|found| found.meta), Ok(meta));
             row[0] = ValueType::Hash as u8;
             assert_eq!(MetaView::decode(&row).is_ok(), flags <= 1);
@@ -327,6 +397,26 @@ mod tests {
             let row = [0x02, flags, 0, 0, 0, 0, 0, 0, 0, 0];
             assert!(MetaView::decode(&row).is_err(), "{flags}");
         }
+    }
+
+    #[test]
+    fn the_time_of_the_first_element_follows_the_expiry() {
+        let timed = Meta {
+            rows: true,
+            due_ms: UnixMs(0x0102),
+            ..Meta::new(ValueType::Hash)
+        };
+        let row = timed.encode();
+        let mut want = vec![0x03, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2];
+        assert_eq!(row.as_slice(), want);
+        assert_eq!(MetaView::decode(&row).map(|found| found.meta), Ok(timed));
+        assert!(timed.is_due(UnixMs(0x0102)) && !timed.is_due(UnixMs(0x0101)));
+        want[0] = ValueType::Zset as u8;
+        assert!(MetaView::decode(&want).is_err(), "of another type");
+        assert!(MetaView::decode(&row[..17]).is_err(), "too short");
+        let mut at_zero = row;
+        at_zero[10..].fill(0);
+        assert!(MetaView::decode(&at_zero).is_err(), "no time");
     }
 
     #[test]
@@ -367,9 +457,17 @@ pub struct Grown {
     /// The highest count since a compaction of tombstones was last requested: elements deleted
     /// since then may still have left tombstones between the rows.
     pub peak: u64,
+    /// The number of elements with an expiry of their own.
+    pub timed: u64,
 }
 
+/// The bytes of a [`Grown`].
+pub type GrownBytes = SmallVec<[u8; 32]>;
+
 impl Grown {
+    /// Bytes of the body without elements that have an expiry.
+    const LEN: usize = 24;
+
     /// Reads the body.
     pub fn decode(body: &[u8]) -> Result<Grown, Corrupt> {
         let mut r = Reader::new(body, "meta count");
@@ -379,15 +477,28 @@ impl Grown {
                 count: r.u64()?,
             },
             peak: r.u64()?,
+            timed: match r.is_empty() {
+                true => 0,
+                false => r.u64()?,
+            },
         })
     }
 
+    /// The number of elements with an expiry that a body states.
+    fn timed(body: &[u8]) -> Result<u64, Corrupt> {
+        match body.get(Grown::LEN..) {
+            None | Some([]) => Ok(0),
+            Some(timed) => Reader::new(timed, "meta timed").u64(),
+        }
+    }
+
     /// The body's bytes.
-    pub fn encode(&self) -> [u8; 24] {
-        let mut body = [0; 24];
-        let (counted, peak) = body.split_at_mut(16);
-        counted.copy_from_slice(&self.counted.encode());
-        peak.copy_from_slice(&self.peak.to_be_bytes());
+    pub fn encode(&self) -> GrownBytes {
+        let mut body = GrownBytes::from_slice(&self.counted.encode());
+        body.extend_from_slice(&self.peak.to_be_bytes());
+        if self.timed > 0 {
+            body.extend_from_slice(&self.timed.to_be_bytes());
+        }
         body
     }
 }

@@ -154,6 +154,7 @@ impl Executor {
         let request = wait.request.unwrap_or_else(|| Request::new(args));
         let waiters = &self.server.waiters;
         let waiter = waiters.enter(&session.info, client, request, wanted, self.tick.now_ms);
+        waiter.set_retry_ms(wait.retry_ms);
         session.waiting = Some(waiter);
         let is_read_only = self.server.replication.is_replica() && self.config().replica_read_only;
         if is_read_only && command.is_write() {
@@ -233,6 +234,20 @@ impl Executor {
         std::mem::take(&mut self.waiting.cold)
     }
 
+    /// Tries the command of a waiting client again, because the time for it has come.
+    pub fn retry_waiter(&mut self, waiter: &Waiter) {
+        for key in waiter.keys() {
+            if waiter.is_waiting() {
+                self.serve_cold_key(&ColdKey {
+                    db: waiter.db,
+                    key: key.key.clone(),
+                    reads: Vec::new(),
+                    rounds: 0,
+                });
+            }
+        }
+    }
+
     /// Serves the clients of a key whose reads are done.
     pub fn serve_cold_key(&mut self, key: &ColdKey) {
         self.tick.touched_keys = true;
@@ -305,7 +320,8 @@ impl Executor {
         };
         let failed = attempt.is_err();
         match attempt {
-            Ok(Attempt::Wait(_)) => {
+            Ok(Attempt::Wait(wait)) => {
+                waiter.set_retry_ms(wait.retry_ms);
                 // What an attempt in vain records was recorded when the command first ran.
                 self.txn.rollback(&before);
                 waiter.unclaim();

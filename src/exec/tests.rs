@@ -20,6 +20,9 @@ fn master() -> (DataSet, Vec<Row>) {
     for line in [
         "hset h a 1 b 2 c 3",
         "hset h2 a 1 b 2 c 3 d 4",
+        "hpexpire h2 100000 fields 2 a b",
+        "hset few a 1 b 2",
+        "hpexpire few 100000 fields 1 a",
         "rpush l a b c d",
         "lpush l z",
         "sadd s a b c",
@@ -35,6 +38,7 @@ fn master() -> (DataSet, Vec<Row>) {
         "xreadgroup group g c count 2 streams x >",
         "xreadgroup group g d streams x >",
         "xack x g 1-1",
+        "siadd i 1 2 3",
         "bf.reserve bloom 0.01 1000",
         "bf.madd bloom a b c",
         "cf.reserve cuckoo 2000",
@@ -52,6 +56,9 @@ fn master() -> (DataSet, Vec<Row>) {
         let reply = client.run(line);
         assert_eq!(reply.as_error(), None, "{line}");
     }
+    let numbers = "1000000,".repeat(1000);
+    let reply = client.run(&format!("json.set j $ [{numbers}1]"));
+    assert_eq!(reply.as_error(), None);
     client.check();
     let engine = client.server().engine.clone();
     let snapshot = engine.snapshot().unwrap();
@@ -134,7 +141,8 @@ fn every_row_that_is_missing_or_doubled_or_elsewhere_is_found() {
         twice.insert(at, row.clone());
         is_found(twice, "twice", row);
         // Moved to a collection that no key has.
-        if row.0[0] != tag::META && row.0[0] != tag::TTL && !stands_alone(row) && !is_dead {
+        let is_of_a_key = [tag::META, tag::TTL, tag::DUE].contains(&row.0[0]);
+        if !is_of_a_key && !stands_alone(row) && !is_dead {
             let mut strayed = rows.clone();
             strayed[at].0[2] ^= 1;
             strayed.sort();
@@ -166,6 +174,17 @@ fn what_collections_rows_say_is_compared() {
     }
     refused(&|row| row.0[16] ^= 0x40, &[tag::LIST_ITEM], "list position");
     refused(&last, &[tag::ZSET_MEMBER], "sorted sets");
+    refused(&last, &[tag::FIELD_TIME], "times of fields");
+    refused(
+        &|row| row.0[9] ^= 0x40,
+        &[tag::FIELD_DUE],
+        "times of fields",
+    );
+    refused(
+        &|row| row.0[8] ^= 1,
+        &[tag::DUE],
+        "keys with timed elements",
+    );
     refused(&|row| row.1[9] ^= 1, b"\x01timed", "with an expiry");
     refused(&last, &[tag::STREAM_CONSUMER], "consumers of streams");
     let next_id = DataSet {

@@ -1,4 +1,4 @@
-//! The expire thread: deletes expired keys, in slices of one commit each, and reclaims the rows
+//! The expire thread: deletes expired keys, fields and members, in slices of one commit each, and reclaims the rows
 //! of dead collections at a bounded rate.
 //!
 //! Fairness: a slice is small, skips keys that other threads hold, and yields after each
@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 
 /// Rows that one reclaim slice removes.
 const RECLAIM_SLICE: usize = 4096;
+/// How many fields go in a slice in place of a key: many of them have the same key, so that they
+/// share its look-up and its row.
+const ELEMENTS_PER_KEY: usize = 4;
 /// Pause after a storage error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// How often the thread checks whether the engine accepts writes again.
@@ -113,7 +116,9 @@ impl Expire {
         let per_second = self.server.config.load().reclaim_rows_per_s;
         self.allowance.refill(per_second, Instant::now());
         for (db, _) in self.server.engine.all_keyspaces() {
-            if self.server.active_expire.load(Ordering::Relaxed) && self.expire(db, sign)? {
+            if self.server.active_expire.load(Ordering::Relaxed)
+                && (self.expire(db, sign)? || self.expire_elements(db, sign)?)
+            {
                 return Ok(true);
             }
             if self.reclaim(db, sign)? {
@@ -146,6 +151,34 @@ impl Expire {
             }
         }
         self.txn.end_expire(pass);
+        Ok(false)
+    }
+
+    /// Deletes fields of hashes and members of sets whose time is over.
+    fn expire_elements(&mut self, db: DbIndex, sign: &StopSign) -> Result<bool, StorageError> {
+        let keys = self.server.config.load().expire_slice_keys as usize;
+        let limit = keys * ELEMENTS_PER_KEY;
+        let Some(mut pass) = self.txn.begin_element_expire(db, clock::unix_ms()) else {
+            return Ok(false);
+        };
+        loop {
+            if self.is_paused(clock::unix_ms()) {
+                return Ok(false);
+            }
+            let notify = self.server.config.load().notify_keyspace_events;
+            self.txn.want_events(notify.classes());
+            let slice = self.txn.element_expire_slice(&mut pass, limit)?;
+            let elements = self.txn.take_expired_elements();
+            self.server.stats.expired_subkeys.add(elements);
+            self.send_notifications(notify)?;
+            if !slice.more {
+                break;
+            }
+            if sign.sleep(Duration::ZERO) {
+                return Ok(true);
+            }
+        }
+        self.txn.end_element_expire(pass);
         Ok(false)
     }
 

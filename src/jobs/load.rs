@@ -414,7 +414,7 @@ impl<'l> Loading<'l> {
                 keys(&self.server.engine)
             );
         }
-        for loss in self.loaded.losses(false) {
+        for loss in self.loaded.losses() {
             log::warn!("{loss}");
         }
     }

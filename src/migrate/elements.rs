@@ -5,7 +5,7 @@ mod streams;
 use crate::base::num;
 use crate::base::time::UnixMs;
 use crate::rdb::encode::Encoder;
-use crate::rdb::module::ModulePart;
+use crate::rdb::module::{self, ModulePart};
 use crate::rdb::{Element, StreamPart, payload};
 use crate::resp::encode::{argument, command, command_head};
 use streams::StreamMaker;
@@ -57,6 +57,8 @@ pub struct Maker {
     stream: StreamMaker,
     /// The payload of a module's value, as far as it was added.
     module: Vec<u8>,
+    /// Whether the value is sorted ints, which commands make.
+    is_sorted_int: bool,
     encoder: Encoder,
 }
 
@@ -83,6 +85,7 @@ impl Maker {
             is_set: false,
             stream: StreamMaker::default(),
             module: Vec::new(),
+            is_sorted_int: false,
             encoder: Encoder::new(true),
         }
     }
@@ -110,6 +113,7 @@ impl Maker {
         self.is_set = false;
         self.args.clear();
         self.module.clear();
+        self.is_sorted_int = false;
         self.elements = 0;
         if replace {
             self.command(&[b"DEL", key]);
@@ -117,7 +121,7 @@ impl Maker {
     }
 
     /// Number of fields of the key whose expiry the target does not support.
-    pub fn lost_times(&self) -> u64 {
+    pub(super) fn lost_times(&self) -> u64 {
         match self.abilities.field_times {
             true => 0,
             false => self.timed_fields,
@@ -174,6 +178,11 @@ impl Maker {
             }
             Element::String(_) | Element::Stream(_) | Element::Module(_) => {}
         }
+        self.flush_full();
+    }
+
+    /// Counts an element, and ends the command if it is long enough.
+    fn flush_full(&mut self) {
         self.elements += 1;
         if self.elements >= MAX_ELEMENTS || self.args.len() >= MAX_BYTES {
             self.flush();
@@ -189,10 +198,22 @@ impl Maker {
     }
 
     fn module_part(&mut self, part: ModulePart<'_>) {
+        match part {
+            ModulePart::Begin(id) if id.is_same_type(module::SORTED_INT) => {
+                self.is_sorted_int = true;
+                return;
+            }
+            ModulePart::Unsigned(n) if self.is_sorted_int => {
+                self.name = b"SIADD";
+                argument(&mut self.args, itoa::Buffer::new().format(n).as_bytes());
+                return self.flush_full();
+            }
+            _ => {}
+        }
         self.encoder.module_part(part, None, &mut self.module);
     }
 
-    /// Values of modules become a payload: no command makes one in pieces.
+    /// Other values of modules become a payload: no command makes one in pieces.
     fn end_module(&mut self) {
         if self.module.is_empty() {
             return;

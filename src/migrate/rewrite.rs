@@ -79,6 +79,7 @@ impl Rewriter {
         match migrated {
             Migrated::Keys(part) => self.keys(db, command, part, args),
             Migrated::Expiring(expiry) => self.expiring(db, command, expiry, args, now_ms),
+            Migrated::ExpiringPairs => self.expiring_pairs(db, args, now_ms),
             Migrated::Payload => self.payload(db, command, args, now_ms),
             Migrated::CopiedKey => self.copy_key(db, args),
             Migrated::MovedKey => self.move_key(db, args),
@@ -143,6 +144,49 @@ impl Rewriter {
         Ok(match expiry {
             TtlPlace::BehindKey(_) => Rewritten::Command(to, named),
             TtlPlace::BeforeValue(_) | TtlPlace::Option => self.plain_set(to, named),
+        })
+    }
+
+    /// MSETEX as a SET for each copied key, which targets of any version accept: it is in the
+    /// stream because its condition was met.
+    fn expiring_pairs<'a>(
+        &self,
+        db: u64,
+        args: &[&'a [u8]],
+        now_ms: UnixMs,
+    ) -> Result<Rewritten<'a>, Why> {
+        let Some(to) = self.mapping.db(db) else {
+            return Ok(Rewritten::Nothing);
+        };
+        let count = args.get(1).and_then(|n| num::parse_u64(n));
+        let end = count.and_then(|n| usize::try_from(n).ok()?.checked_mul(2)?.checked_add(2));
+        let data = end.and_then(|end| Some((args.get(2..end)?, args.get(end..)?)));
+        let (pairs, options) = data.ok_or(MALFORMED)?;
+        let is_met =
+            |word: &&&[u8]| word.eq_ignore_ascii_case(b"nx") || word.eq_ignore_ascii_case(b"xx");
+        let options: Vec<&[u8]> = options
+            .iter()
+            .filter(|word| !is_met(word))
+            .copied()
+            .collect();
+        let (mut out, mut commands) = (Vec::new(), 0);
+        for pair in pairs.chunks_exact(2) {
+            let set = [b"SET".as_slice(), pair[0], pair[1]];
+            let set: Vec<&[u8]> = set.iter().chain(&options).copied().collect();
+            match self.expiring(db, find(&set), TtlPlace::Option, &set, now_ms)? {
+                Rewritten::Same(_) => command(&mut out, &set),
+                Rewritten::Command(_, args) => command(&mut out, &args),
+                Rewritten::Commands(_, several, n) => {
+                    out.extend_from_slice(&several);
+                    commands += n - 1;
+                }
+                Rewritten::Nothing | Rewritten::Clear(_) | Rewritten::Swap(..) => continue,
+            }
+            commands += 1;
+        }
+        Ok(match commands {
+            0 => Rewritten::Nothing,
+            _ => Rewritten::Commands(to, out, commands),
         })
     }
 
@@ -442,7 +486,15 @@ fn with_time<'a>(
             let mut out: Vec<Cow<'a, [u8]>> = Vec::with_capacity(args.len());
             out.extend(args.iter().take(3).map(|arg| Cow::Borrowed(*arg)));
             let (mut options, mut found) = (args.iter().skip(3), None);
+            let mut is_conditional = false;
             while let Some(option) = options.next() {
+                // It is in the stream because its condition was met; the target's value may
+                // be another one, and its version may not know the condition.
+                if is_condition(option) {
+                    is_conditional = true;
+                    options.next().ok_or(MALFORMED)?;
+                    continue;
+                }
                 match Time::of_option(option) {
                     Some(time) => {
                         let n = options.next().ok_or(MALFORMED)?;
@@ -451,13 +503,20 @@ fn with_time<'a>(
                     None => out.push(Cow::Borrowed(*option)),
                 }
             }
-            let Some(at_ms) = found else {
-                return Ok(None);
-            };
-            out.extend([word(b"PXAT"), at_ms]);
+            match found {
+                Some(at_ms) => out.extend([word(b"PXAT"), at_ms]),
+                None if !is_conditional => return Ok(None),
+                None => {}
+            }
             Ok(Some(out))
         }
     }
+}
+
+/// Whether an option of SET compares the value: its operand follows.
+fn is_condition(option: &[u8]) -> bool {
+    let words: [&[u8]; 4] = [b"IFEQ", b"IFNE", b"IFDEQ", b"IFDNE"];
+    words.iter().any(|word| option.eq_ignore_ascii_case(word))
 }
 
 /// A command of which only some keys are copied, reduced to those; `None` if what it does to
@@ -488,20 +547,34 @@ fn part_of<'a>(
             }
             Some(out)
         }
+        Part::FewerTriplets => {
+            let mut out = vec![word(b"JSON.MSET")];
+            for at in kept {
+                out.extend([arg(at)?, arg(at + 1)?, arg(at + 2)?]);
+            }
+            Some(out)
+        }
         Part::Renamed => is_first.then_some(vec![word(b"DEL"), arg(1)?]),
         Part::MovedMember => Some(match is_first {
             true => vec![word(b"SREM"), arg(1)?, arg(3)?],
             false => vec![word(b"SADD"), arg(2)?, arg(3)?],
         }),
-        Part::MovedElement(end) => {
-            let is_left = match end {
-                PopEnd::Right => false,
-                PopEnd::Named(at) => arg(at)?.eq_ignore_ascii_case(b"left"),
-            };
-            let pop = if is_left { b"LPOP" } else { b"RPOP" };
-            is_first.then_some(vec![word(pop), arg(1)?])
+        Part::MovedElement(end) => is_first.then_some(vec![word(pop_from(end, args)?), arg(1)?]),
+        Part::MovedElements(end, count) => {
+            let mut pop = vec![word(pop_from(end, args)?), arg(1)?];
+            pop.extend(arg(count));
+            is_first.then_some(pop)
         }
     }
+}
+
+/// The command that pops from this end.
+fn pop_from(end: PopEnd, args: &[Cow<'_, [u8]>]) -> Option<&'static [u8]> {
+    let is_left = match end {
+        PopEnd::Right => false,
+        PopEnd::Named(at) => args.get(at)?.eq_ignore_ascii_case(b"left"),
+    };
+    Some(if is_left { b"LPOP" } else { b"RPOP" })
 }
 
 fn owned<'a>(args: Vec<Cow<'_, [u8]>>) -> Vec<Cow<'a, [u8]>> {
@@ -584,6 +657,49 @@ mod tests {
     }
 
     /// The tool used to end at the first such command.
+    #[test]
+    fn what_a_condition_allowed_is_unconditional() {
+        check(&[], 0, "SET k v IFEQ EX", "0: SET k v");
+        check(&[], 0, "SET k v IFDNE x PX", "impossible");
+        let timed = "0: SET k v PXAT 9000000";
+        check(&[], 0, "SET k v IFNE PX PXAT 9000000", timed);
+        check(&[], 0, "SET k v PXAT 9000000 IFEQ w", timed);
+    }
+
+    #[test]
+    fn pairs_with_a_time_become_sets() {
+        let flags: &[&str] = &["--rename-prefix", "a=c"];
+        for (options, kept) in [
+            (vec!["PXAT", "9000000", "NX"], vec!["PXAT", "9000000"]),
+            (vec!["XX", "KEEPTTL"], vec!["KEEPTTL"]),
+            (vec![], vec![]),
+        ] {
+            let args = [&["MSETEX", "2", "a", "1", "b", "2"], &options[..]].concat();
+            let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
+            let Ok(Rewritten::Commands(0, bytes, 2)) = rewriter(flags).rewrite(0, &args, NOW)
+            else {
+                panic!("{options:?}: not two commands");
+            };
+            let mut expected = Vec::new();
+            command(&mut expected, &[&["SET", "c", "1"], &kept[..]].concat());
+            command(&mut expected, &[&["SET", "b", "2"], &kept[..]].concat());
+            assert_eq!(bytes, expected, "{options:?}");
+        }
+        let flags: &[&str] = &["--prefix", "a"];
+        check(flags, 0, "MSETEX 2 a 1 b 2 EX 100", "0: 1 commands");
+        check(flags, 0, "MSETEX 2 c 1 b 2", "nothing");
+        check(&[], 0, "MSETEX 3 a 1 b 2", "impossible");
+        check(&[], 0, "MSETEX 9223372036854775807 a 1", "impossible");
+    }
+
+    #[test]
+    fn several_items_that_move_away_are_popped() {
+        let flags: &[&str] = &["--prefix", "a"];
+        check(flags, 0, "LMOVEM a b LEFT RIGHT COUNT 3 OBO", "0: LPOP a 3");
+        check(flags, 0, "LMOVEM a b RIGHT RIGHT", "0: RPOP a");
+        check(flags, 0, "LMOVEM b a LEFT RIGHT", "impossible");
+    }
+
     #[test]
     fn times_of_fields_are_left_out_and_counted() {
         let keep: &[&str] = &["--keep-going"];

@@ -82,7 +82,7 @@ impl Stats {
     }
 
     /// Counts a hash that lost the expiry of `fields` fields.
-    pub fn lost_times(&self, fields: u64) {
+    pub(super) fn lost_times(&self, fields: u64) {
         if fields > 0 {
             self.timed_hashes.fetch_add(1, Ordering::Relaxed);
             self.timed_fields.fetch_add(fields, Ordering::Relaxed);

@@ -9,7 +9,9 @@ use super::piece::{PIECE_BYTES, Piece, unexpected_reply};
 use super::stream_reader::StreamReader;
 use crate::base::num;
 use crate::base::time::UnixMs;
+use crate::encoding::ValueType;
 use crate::rdb::Element;
+use crate::rdb::module::{self, ModulePart, id_of};
 use crate::resp::Value;
 use crate::resp::encode::command;
 use crate::sys::clock;
@@ -25,6 +27,8 @@ const SMALL_BYTES: i64 = 1 << 20;
 /// Short replies outstanding at once. More could fill all buffers while the client still
 /// sends.
 const SHORT_AT_ONCE: usize = 1000;
+/// Integers in one reply.
+const SORTED_INTS_AT_ONCE: usize = 10_000;
 /// Values outstanding at once.
 const AT_ONCE: usize = 256;
 /// Bytes of values outstanding at once, not counting the last value.
@@ -135,6 +139,7 @@ impl Values {
                 "zset" => b"ZCARD",
                 "hash" => b"HLEN",
                 "stream" => b"XLEN",
+                "sortedint" => b"SICARD",
                 _ => b"EXISTS",
             };
             vec![name, key]
@@ -298,7 +303,9 @@ impl Values {
             "list" => self.items(key, shape.len, each)?,
             "stream" => StreamReader::new(&mut self.conn, key)
                 .read(&mut |part| each(Part::Element(Element::Stream(part))))?,
+            "sortedint" => self.sorted_ints(key, each)?,
             "set" | "zset" | "hash" => self.scanned(key, &shape.kind, each)?,
+            "ReJSON-RL" => self.json(key, each)?,
             kind => {
                 return Err(Error::Refused(format!(
                     "values of the type {kind} cannot be read"
@@ -319,6 +326,21 @@ impl Values {
             Ok(())
         })?;
         Ok(found.filter(|reply| !matches!(reply, Value::Error(_))))
+    }
+
+    /// A document has one element, its text.
+    fn json(&mut self, key: &[u8], each: &mut impl FnMut(Part<'_>) -> Result<()>) -> Result<bool> {
+        let reply = self.ask(&[b"JSON.GET", key, b"."])?;
+        let Some((text, id)) = reply
+            .as_ref()
+            .and_then(Value::as_bytes)
+            .zip(id_of(ValueType::Json))
+        else {
+            return Ok(false);
+        };
+        each(Part::Element(Element::Module(ModulePart::Begin(id))))?;
+        each(Part::Element(Element::Module(ModulePart::Text(text))))?;
+        Ok(true)
     }
 
     fn text(
@@ -360,6 +382,42 @@ impl Values {
             piece.adapt(&items);
         }
         Ok(true)
+    }
+
+    /// The integers, from the lowest on. Kvrocks, which has the type, has no DUMP for it, and
+    /// does not return 0 from SIRANGE.
+    fn sorted_ints(
+        &mut self,
+        key: &[u8],
+        each: &mut impl FnMut(Part<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        let mut part = |part| each(Part::Element(Element::Module(part)));
+        part(ModulePart::Begin(module::SORTED_INT))?;
+        let count = SORTED_INTS_AT_ONCE.to_string();
+        let mut from = b"0".to_vec();
+        loop {
+            let args = [
+                b"SIRANGEBYVALUE".as_slice(),
+                key,
+                &from,
+                b"+inf",
+                b"LIMIT",
+                b"0",
+            ];
+            let args = [&args[..], &[count.as_bytes()]].concat();
+            let Some(Value::Array(ids)) = self.ask(&args)? else {
+                return Ok(false);
+            };
+            for id in &ids {
+                let id = num::parse_u64(bytes(id));
+                let id = id.ok_or_else(|| unexpected_reply("SIRANGEBYVALUE"))?;
+                part(ModulePart::Unsigned(id))?;
+                from = format!("({id}").into_bytes();
+            }
+            if ids.len() < SORTED_INTS_AT_ONCE {
+                return Ok(true);
+            }
+        }
     }
 
     fn scanned(

@@ -535,7 +535,12 @@ fn stream_part(hash: &mut SipHasher13, part: StreamPart<'_>) {
             hash.write_u64(pending);
             hash.write(name);
         }
-        StreamPart::Owned(id) => write_id(id),
+        StreamPart::Owned(id) | StreamPart::Released(id) => write_id(id),
+        // Not every target can hold these.
+        StreamPart::Idempotence { .. }
+        | StreamPart::Producer(_)
+        | StreamPart::Iid { .. }
+        | StreamPart::IidCounts { .. } => {}
     }
 }
 

@@ -69,6 +69,8 @@ pub struct IoThread {
     number: usize,
     /// Deadlines of waiting clients, Unix ms.
     deadlines: BTreeSet<(UnixMs, ClientId)>,
+    /// When commands of waiting clients are tried again although no key has changed.
+    retries: BTreeSet<(UnixMs, ClientId)>,
     scratch: Box<[u8]>,
     /// Connections that are served next, and the buffer for what is read ahead of them.
     ready: SmallVec<[Token; TURNS]>,
@@ -133,6 +135,7 @@ impl IoThread {
             executor: Executor::of_thread(server, number),
             number,
             deadlines: BTreeSet::new(),
+            retries: BTreeSet::new(),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             ready: SmallVec::new(),
             ahead: vec![0; TURNS * READ_AHEAD].into_boxed_slice(),
@@ -191,6 +194,7 @@ impl IoThread {
                 self.read_mail();
                 self.end_reads();
             }
+            self.retry_waits();
             let mut served_any = !self.pending.is_empty();
             for token in std::mem::take(&mut self.pending) {
                 if let Some(connection) = self.connections.get_mut(&token) {
@@ -247,10 +251,12 @@ impl IoThread {
             if !self.no_room.is_empty() {
                 cron = cron.min(ROOM_CHECK);
             }
-            let deadline = self.deadlines.first().map_or(cron, |(deadline_ms, _)| {
-                Duration::from_millis(deadline_ms.since(clock::unix_ms()))
+            let due = [self.deadlines.first(), self.retries.first()];
+            let due = due.into_iter().flatten().map(|(due_ms, _)| due_ms).min();
+            let due = due.map_or(cron, |due_ms| {
+                Duration::from_millis(due_ms.since(clock::unix_ms()))
             });
-            cron.min(deadline).max(Duration::from_millis(1))
+            cron.min(due).max(Duration::from_millis(1))
         }
     }
 
@@ -311,6 +317,9 @@ impl IoThread {
             connection.begin_wait();
             if let Some(deadline_ms) = waiter.deadline_ms {
                 self.deadlines.insert((deadline_ms, waiter.client.id));
+            }
+            if let Some(retry_ms) = waiter.retry_ms() {
+                self.retries.insert((retry_ms, waiter.client.id));
             }
         }
         self.schedule(token);

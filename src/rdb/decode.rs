@@ -29,12 +29,16 @@ pub fn kind_of(number: u8) -> Result<ValueType> {
         | kind::HASH_LISTPACK_EX_PRE_GA
         | kind::HASH_METADATA
         | kind::HASH_LISTPACK_EX => ValueType::Hash,
-        kind::STREAM_LISTPACKS | kind::STREAM_LISTPACKS_2 | kind::STREAM_LISTPACKS_3 => {
-            ValueType::Stream
-        }
+        kind::STREAM_LISTPACKS
+        | kind::STREAM_LISTPACKS_2
+        | kind::STREAM_LISTPACKS_3
+        | kind::STREAM_LISTPACKS_4
+        | kind::STREAM_LISTPACKS_5 => ValueType::Stream,
         kind::MODULE_PRE_GA | kind::MODULE_2 => {
             return Err(Error::Unsupported("values of modules"));
         }
+        // Arrays, hashes with templates, and rate limits.
+        28..=33 => return Err(Error::Unsupported("values of a type of newer servers")),
         _ => return Err(Error::Corrupt("a type that does not exist")),
     })
 }
@@ -89,13 +93,15 @@ pub fn read_value<I: Input, E: From<Error>>(
         kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 => {
             quicklist(reader, number, |item| each(Element::Item(item)))?
         }
-        kind::STREAM_LISTPACKS | kind::STREAM_LISTPACKS_2 | kind::STREAM_LISTPACKS_3 => {
-            stream::read(reader, number, &mut each)?
-        }
         kind::MODULE_2 => {
             let id = ModuleId(reader.length()?);
             module::read(reader, id, &mut each)?
         }
+        kind::STREAM_LISTPACKS
+        | kind::STREAM_LISTPACKS_2
+        | kind::STREAM_LISTPACKS_3
+        | kind::STREAM_LISTPACKS_4
+        | kind::STREAM_LISTPACKS_5 => stream::read(reader, number, &mut each)?,
         kind::HASH_METADATA_PRE_GA if dialect == Dialect::Valkey => valkey_hash(reader, &mut each)?,
         kind::HASH_METADATA_PRE_GA | kind::HASH_METADATA => {
             let first_ms = match number {

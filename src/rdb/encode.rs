@@ -1,4 +1,5 @@
-//! Writes values element by element, in encodings that Redis 7.0 and later can load.
+//! Writes values element by element, in encodings that Redis 7.0 and later can load; a hash whose
+//! fields have times, in one that Redis 7.4 and later can load.
 //!
 //! A small collection becomes a listpack or an intset, within Redis' default limits.
 //! Larger ones are written element by element, so that a collection larger than memory
@@ -10,7 +11,8 @@
 //! must be buffered.
 
 use super::module::{self, ModulePart};
-use super::{Element, Error, Result, VERSION_WRITTEN, intset, kind, listpack};
+use super::{Element, Error, Result, VERSION_WITH_TIMES, VERSION_WRITTEN, intset, kind, listpack};
+use crate::base::time::UnixMs;
 use crate::base::{lzf, num};
 use crate::encoding::ValueType;
 
@@ -39,6 +41,7 @@ const ANOTHER_TYPE: Error = Error::Corrupt("an element of another type");
 #[derive(Default)]
 pub struct Encoder {
     compress: bool,
+    timeless: bool,
     /// Created when first needed.
     compressor: Option<lzf::Compressor>,
     buffered: Buffered,
@@ -60,6 +63,8 @@ struct State {
     integers: bool,
     /// Whether parts of a module's value were written.
     is_module: bool,
+    /// Fields of the hash have times, none before this; 0 if none has one.
+    first_ms: UnixMs,
 }
 
 /// Concatenated elements, with the end and the score of each.
@@ -99,6 +104,14 @@ impl Encoder {
         }
     }
 
+    /// Leaves the times of fields out, so that Redis 7.0 can load every hash.
+    pub fn without_times(self) -> Encoder {
+        Encoder {
+            timeless: true,
+            ..self
+        }
+    }
+
     /// Begins a collection of `count` elements (of a hash: fields). A `key` is written
     /// between type and value, as in files; payloads have none.
     pub fn begin(&mut self, kind: ValueType, count: u64, key: Option<&[u8]>) {
@@ -116,7 +129,16 @@ impl Encoder {
             streaming: false,
             integers: true,
             is_module: false,
+            first_ms: UnixMs::NONE,
         };
+    }
+
+    /// Says, after [`Encoder::begin`], that fields of the hash have times, none of them before
+    /// `first_ms`. Only Redis from 7.4 on can load such a hash.
+    pub fn has_times(&mut self, first_ms: UnixMs) {
+        if !self.timeless {
+            self.state.first_ms = first_ms;
+        }
     }
 
     /// Writes or buffers the next element. Elements other than those of lists may come
@@ -194,6 +216,8 @@ impl Encoder {
             Some(
                 ValueType::String
                 | ValueType::Stream
+                | ValueType::Json
+                | ValueType::SortedInt
                 | ValueType::Bloom
                 | ValueType::Cuckoo
                 | ValueType::CountMinSketch
@@ -254,8 +278,15 @@ impl Encoder {
             return;
         };
         self.state.streaming = true;
-        out.push(written_plain(kind));
+        let first_ms = self.state.first_ms;
+        out.push(match first_ms {
+            UnixMs::NONE => written_plain(kind),
+            _ => kind::HASH_METADATA,
+        });
         out.extend_from_slice(&self.state.between);
+        if first_ms.is_some() {
+            out.extend_from_slice(&first_ms.0.to_le_bytes());
+        }
         length(self.state.count, out);
         let buffered = std::mem::take(&mut self.buffered);
         for (element, score) in buffered.iter() {
@@ -277,7 +308,18 @@ impl Encoder {
                 self.string(member, out);
                 out.extend_from_slice(&score.to_le_bytes());
             }
-            Element::Field { field, value, .. } => {
+            Element::Field {
+                field,
+                value,
+                expire_ms,
+            } => {
+                if self.state.first_ms.is_some() {
+                    let after = match expire_ms {
+                        UnixMs::NONE => 0,
+                        at => at.since(self.state.first_ms) + 1,
+                    };
+                    length(after, out);
+                }
                 self.string(field, out);
                 self.string(value, out);
             }
@@ -412,7 +454,8 @@ impl State {
                 self.count <= LISTPACK_ELEMENTS && member.len() <= LISTPACK_ELEMENT_BYTES
             }
             Element::Field { field, value, .. } => {
-                self.count <= LISTPACK_ELEMENTS
+                self.first_ms == UnixMs::NONE
+                    && self.count <= LISTPACK_ELEMENTS
                     && field.len().max(value.len()) <= LISTPACK_ELEMENT_BYTES
             }
             Element::String(_) | Element::Stream(_) | Element::Module(_) => false,
@@ -429,7 +472,9 @@ pub(super) fn written_plain(value_type: ValueType) -> u8 {
         ValueType::Zset => kind::ZSET_2,
         ValueType::Hash => kind::HASH,
         ValueType::Stream => kind::STREAM_LISTPACKS_2,
-        ValueType::Bloom
+        ValueType::Json
+        | ValueType::SortedInt
+        | ValueType::Bloom
         | ValueType::Cuckoo
         | ValueType::CountMinSketch
         | ValueType::TopK
@@ -468,10 +513,18 @@ fn put_number(number: i32, out: &mut Vec<u8>) {
     }
 }
 
-/// The magic bytes and version of a file.
-pub fn magic() -> [u8; 9] {
+/// The version of a file or payload.
+pub fn version(has_times: bool) -> u16 {
+    match has_times {
+        true => VERSION_WITH_TIMES,
+        false => VERSION_WRITTEN,
+    }
+}
+
+/// The magic bytes and version of a file, in which hashes may have fields with times.
+pub fn magic(has_times: bool) -> [u8; 9] {
     let mut magic = *b"REDIS0000";
-    let digits = VERSION_WRITTEN.to_string();
+    let digits = version(has_times).to_string();
     for (place, digit) in magic.iter_mut().rev().zip(digits.bytes().rev()) {
         *place = digit;
     }

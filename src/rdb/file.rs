@@ -304,12 +304,12 @@ pub struct FileWriter<W> {
 }
 
 impl<W: Write> FileWriter<W> {
-    /// Writes the head of a file.
-    pub fn new(sink: W, compress: bool) -> FileWriter<W> {
+    /// Writes the head of a file. `has_times`: hashes may have fields with times.
+    pub fn new(sink: W, compress: bool, has_times: bool) -> FileWriter<W> {
         FileWriter {
             sink,
             crc: 0,
-            buffer: magic().to_vec(),
+            buffer: magic(has_times).to_vec(),
             encoder: Encoder::new(compress),
             written: 0,
         }

@@ -86,12 +86,17 @@ impl ModuleId {
 
 /// The types whose values are written in this form, with the versions that are written.
 const TYPES: &[(ValueType, ModuleId)] = &[
+    (ValueType::Json, ModuleId::new(b"ReJSON-RL", 3)),
+    (ValueType::SortedInt, SORTED_INT),
     (ValueType::Bloom, ModuleId::new(b"MBbloom--", 4)),
     (ValueType::Cuckoo, ModuleId::new(b"MBbloomCF", 4)),
     (ValueType::CountMinSketch, ModuleId::new(b"CMSk-TYPE", 0)),
     (ValueType::TopK, ModuleId::new(b"TopK-TYPE", 0)),
     (ValueType::TDigest, ModuleId::new(b"TDIS-TYPE", 0)),
 ];
+
+/// The id of sorted ints, a type of Kvrocks, which has no RDB form of it: all integers, ascending.
+pub const SORTED_INT: ModuleId = ModuleId::new(b"sortedint", 1);
 
 /// The id with which values of a type are written; `None` if Redis has the type without a
 /// module.

@@ -2,9 +2,10 @@
 //! version and checksum little-endian.
 
 use super::decode::kind_of;
+use super::encode::version;
 use super::module::ModuleId;
 use super::reader::Reader;
-use super::{Dialect, Error, Result, VERSION_READ, VERSION_VALKEY, VERSION_WRITTEN, kind};
+use super::{Dialect, Error, Result, VERSION_READ, VERSION_VALKEY, kind};
 use crate::base::hash::crc64;
 use crate::encoding::ValueType;
 
@@ -94,7 +95,8 @@ pub fn open_with(payload: &[u8], checksum: Checksum) -> Result<Payload<'_>> {
 
 /// Turns `type ‖ value` into a payload.
 pub fn seal(payload: &mut Vec<u8>) {
-    payload.extend_from_slice(&VERSION_WRITTEN.to_le_bytes());
+    let has_times = payload.first() == Some(&kind::HASH_METADATA);
+    payload.extend_from_slice(&version(has_times).to_le_bytes());
     let crc = crc64(0, payload);
     payload.extend_from_slice(&crc.to_le_bytes());
 }

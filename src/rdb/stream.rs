@@ -7,6 +7,11 @@
 //!   pending, and for each    id (16) ‖ delivered ms (8) ‖ deliveries
 //!   consumers, and for each  name ‖ seen ms (8) ‖ [active ms (8)]   from 7.2 on
 //!     pending, and for each    id (16)
+//!   [released, and for each    id (16)]                       from 8.8 on
+//! [duration s ‖ most                                          from 8.6 on
+//!  producers, and for each   name
+//!    ids, and for each         idempotent id ‖ entry
+//!  added ‖ duplicates]
 //!
 //! listpack: entries ‖ deleted ‖ fields ‖ field … ‖ 0 ‖ entry …
 //!   entry   flags ‖ ms and sequence, relative to the node's ‖ elements ‖ number of its elements
@@ -15,6 +20,9 @@
 //! ```
 //!
 //! An id outside a listpack is two lengths, ms and sequence, or 16 bytes.
+//!
+//! What is written is the form of Redis 7.0. It has no place for idempotent ids, and every pending
+//! entry has a consumer in it: those that were released belong to one without a name.
 
 use super::encode::{Encoder, length};
 use super::input::Input;
@@ -63,6 +71,10 @@ pub struct Writer {
     /// Ids of the node's entries, and where the fields of each end.
     node: Vec<(StreamId, usize)>,
     fields: Vec<u8>,
+    /// The group's entries without a consumer.
+    released: Vec<StreamId>,
+    /// The number of consumers, until the first one is written.
+    consumers: Option<u64>,
 }
 
 impl Writer {
@@ -128,20 +140,57 @@ impl Writer {
                 out.extend_from_slice(&delivered_ms.to_le_bytes());
                 length(deliveries, out);
             }
-            StreamPart::Consumers(count) => length(count, out),
+            StreamPart::Released(id) => self.released.push(id),
+            StreamPart::Consumers(0) if !self.released.is_empty() => {
+                length(1, out);
+                self.nameless(encoder, (0, 0), out);
+            }
+            StreamPart::Consumers(0) => length(0, out),
+            StreamPart::Consumers(count) => self.consumers = Some(count),
             StreamPart::Consumer {
                 name,
                 seen_ms,
                 pending,
                 ..
             } => {
-                encoder.string(name, out);
-                out.extend_from_slice(&seen_ms.to_le_bytes());
-                length(pending, out);
+                let adds_one = !self.released.is_empty() && !name.is_empty();
+                if let Some(consumers) = self.consumers.take() {
+                    length(consumers.saturating_add(u64::from(adds_one)), out);
+                }
+                if adds_one {
+                    self.nameless(encoder, (0, 0), out);
+                }
+                if name.is_empty() {
+                    self.nameless(encoder, (seen_ms, pending), out);
+                } else {
+                    encoder.string(name, out);
+                    out.extend_from_slice(&seen_ms.to_le_bytes());
+                    length(pending, out);
+                }
             }
             StreamPart::Owned(id) => out.extend_from_slice(&id.encode()),
+            StreamPart::Idempotence { .. }
+            | StreamPart::Producer(_)
+            | StreamPart::Iid { .. }
+            | StreamPart::IidCounts { .. } => {}
         }
         Ok(())
+    }
+
+    /// Writes the consumer without a name, which is the first one, with `pending` entries of its
+    /// own that follow.
+    fn nameless(
+        &mut self,
+        encoder: &mut Encoder,
+        (seen_ms, pending): (i64, u64),
+        out: &mut Vec<u8>,
+    ) {
+        encoder.string(b"", out);
+        out.extend_from_slice(&seen_ms.to_le_bytes());
+        length(pending.saturating_add(self.released.len() as u64), out);
+        for id in self.released.drain(..) {
+            out.extend_from_slice(&id.encode());
+        }
     }
 
     fn end_node(&mut self, encoder: &mut Encoder, out: &mut Vec<u8>) -> Result<()> {
@@ -251,7 +300,34 @@ pub(super) fn read<I: Input, E: From<Error>>(
     for _ in 0..state.groups {
         read_group(reader, number, &mut each)?;
     }
+    if number >= kind::STREAM_LISTPACKS_4 {
+        read_idempotence(reader, &mut each)?;
+    }
     Ok(length.saturating_add(1))
+}
+
+fn read_idempotence<I: Input, E: From<Error>>(
+    reader: &mut Reader<I>,
+    each: &mut impl FnMut(StreamPart<'_>) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
+    each(StreamPart::Idempotence {
+        duration_s: reader.length()?,
+        most: reader.length()?,
+    })?;
+    let mut text = Vec::new();
+    for _ in 0..reader.length()? {
+        reader.string(&mut text)?;
+        each(StreamPart::Producer(&text))?;
+        for _ in 0..reader.length()? {
+            reader.string(&mut text)?;
+            let entry = id(reader)?;
+            each(StreamPart::Iid { iid: &text, entry })?;
+        }
+    }
+    each(StreamPart::IidCounts {
+        added: reader.length()?,
+        duplicates: reader.length()?,
+    })
 }
 
 fn id<I: Input>(reader: &mut Reader<I>) -> Result<StreamId> {
@@ -290,25 +366,96 @@ fn read_group<I: Input, E: From<Error>>(
             deliveries,
         })?;
     }
+    if number >= kind::STREAM_LISTPACKS_5 {
+        return read_consumers_and_released(reader, number, each);
+    }
     let consumers = reader.length()?;
     each(StreamPart::Consumers(consumers))?;
     for _ in 0..consumers {
-        reader.string(&mut name)?;
-        let seen_ms = reader.signed_ms()?;
-        let active_ms = match number >= kind::STREAM_LISTPACKS_3 {
-            true => reader.signed_ms()?,
-            false => seen_ms,
-        };
-        let pending = reader.length()?;
-        each(StreamPart::Consumer {
-            name: &name,
-            seen_ms,
-            active_ms,
-            pending,
+        read_consumer(reader, number, each)?;
+    }
+    Ok(())
+}
+
+/// Reads a consumer and the ids of its pending entries.
+fn read_consumer<I: Input, E: From<Error>>(
+    reader: &mut Reader<I>,
+    number: u8,
+    each: &mut impl FnMut(StreamPart<'_>) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
+    let mut name = Vec::new();
+    reader.string(&mut name)?;
+    let seen_ms = reader.signed_ms()?;
+    let active_ms = match number >= kind::STREAM_LISTPACKS_3 {
+        true => reader.signed_ms()?,
+        false => seen_ms,
+    };
+    let pending = reader.length()?;
+    each(StreamPart::Consumer {
+        name: &name,
+        seen_ms,
+        active_ms,
+        pending,
+    })?;
+    for _ in 0..pending {
+        let id = reader.input.array()?;
+        each(StreamPart::Owned(StreamId::decode(id)))?;
+    }
+    Ok(())
+}
+
+/// A consumer that is kept until the entries without one have been read.
+#[derive(Default)]
+struct Kept {
+    name: Vec<u8>,
+    times: (i64, i64),
+    owned: Vec<StreamId>,
+}
+
+/// The released entries stand behind the consumers, but are the part before them: only so can the
+/// form of Redis 7.0 be written part by part.
+fn read_consumers_and_released<I: Input, E: From<Error>>(
+    reader: &mut Reader<I>,
+    number: u8,
+    each: &mut impl FnMut(StreamPart<'_>) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
+    let mut consumers: Vec<Kept> = Vec::new();
+    for _ in 0..reader.length()? {
+        read_consumer(reader, number, &mut |part| {
+            match (part, consumers.last_mut()) {
+                (StreamPart::Owned(id), Some(last)) => last.owned.push(id),
+                (
+                    StreamPart::Consumer {
+                        name,
+                        seen_ms,
+                        active_ms,
+                        ..
+                    },
+                    _,
+                ) => consumers.push(Kept {
+                    name: name.to_vec(),
+                    times: (seen_ms, active_ms),
+                    owned: Vec::new(),
+                }),
+                _ => {}
+            }
+            Ok::<(), E>(())
         })?;
-        for _ in 0..pending {
-            let id = reader.input.array()?;
-            each(StreamPart::Owned(StreamId::decode(id)))?;
+    }
+    for _ in 0..reader.length()? {
+        let id = reader.input.array()?;
+        each(StreamPart::Released(StreamId::decode(id)))?;
+    }
+    each(StreamPart::Consumers(consumers.len() as u64))?;
+    for consumer in consumers {
+        each(StreamPart::Consumer {
+            name: &consumer.name,
+            seen_ms: consumer.times.0,
+            active_ms: consumer.times.1,
+            pending: consumer.owned.len() as u64,
+        })?;
+        for id in consumer.owned {
+            each(StreamPart::Owned(id))?;
         }
     }
     Ok(())

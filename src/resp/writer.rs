@@ -219,6 +219,16 @@ impl Reply {
         }
     }
 
+    /// A double of which this is the text; in RESP2 a bulk string.
+    pub fn double_text(&mut self, text: &[u8]) {
+        if self.resp3 {
+            self.buf.push(b',');
+            self.line(text);
+        } else {
+            self.bulk(text);
+        }
+    }
+
     /// A truth value: `#t`/`#f`, in RESP2 `:1`/`:0`.
     pub fn boolean(&mut self, value: bool) {
         if value {

@@ -90,6 +90,8 @@ pub struct Stats {
     pub net_repl_output_bytes: Counter,
     /// Keys deleted because they had expired.
     pub expired_keys: Counter,
+    /// Fields of hashes and members of sets deleted because their time was over.
+    pub expired_subkeys: Counter,
     /// Look-ups that found their key.
     pub keyspace_hits: Counter,
     /// Look-ups that did not.
@@ -114,12 +116,6 @@ pub struct Stats {
     pub sync_partial_ok: Counter,
     /// Partial syncs that were refused.
     pub sync_partial_err: Counter,
-    /// Hashes received with expiries of fields, which are dropped.
-    pub field_times_hashes: Counter,
-    /// Fields of them with an expiry.
-    pub field_times_fields: Counter,
-    /// The part of `field_times_fields` that is logged already.
-    field_times_logged: AtomicU64,
     /// Whether the histograms of commands are switched off.
     untimed: AtomicBool,
     /// Error replies by their code.
@@ -180,22 +176,6 @@ impl Stats {
         }
     }
 
-    /// Counts a hash with `fields` fields whose expiries are dropped.
-    pub fn lost_field_times(&self, fields: u64) {
-        if fields > 0 {
-            self.field_times_hashes.add(1);
-            self.field_times_fields.add(fields);
-        }
-    }
-
-    /// Whether expiries of fields were dropped since the last call. The threads that serve
-    /// requests may not write to the log, so the main thread does.
-    pub fn has_untold_field_times(&self) -> bool {
-        let fields = self.field_times_fields.get();
-        // The count is smaller after CONFIG RESETSTAT.
-        self.field_times_logged.swap(fields, Ordering::Relaxed) < fields
-    }
-
     /// CONFIG RESETSTAT.
     pub fn reset(&self) {
         for counter in [
@@ -212,6 +192,7 @@ impl Stats {
             &self.net_repl_input_bytes,
             &self.net_repl_output_bytes,
             &self.expired_keys,
+            &self.expired_subkeys,
             &self.keyspace_hits,
             &self.keyspace_misses,
             &self.error_replies,
@@ -221,8 +202,6 @@ impl Stats {
             &self.evicted_clients,
             &self.output_limit_disconnections,
             &self.query_limit_disconnections,
-            &self.field_times_hashes,
-            &self.field_times_fields,
         ] {
             counter.reset();
         }

@@ -75,6 +75,8 @@ pub struct Waiter {
     pub resp3: bool,
     /// Until when, Unix ms; `None`: for ever.
     pub deadline_ms: Option<UnixMs>,
+    /// When its command is tried again although no key has changed, Unix ms; 0: never.
+    retry_ms: AtomicU64,
     awaited: Awaited,
     /// The hashes of the keys, sorted, each with the index of its key.
     by_hash: Vec<(u64, usize)>,
@@ -109,7 +111,25 @@ impl Waiter {
         }
     }
 
-    fn keys(&self) -> &[WaitKey] {
+    /// When its command is tried again although no key has changed.
+    pub fn retry_ms(&self) -> Option<UnixMs> {
+        let retry_ms = self.retry_ms.load(Ordering::Relaxed);
+        (retry_ms != 0).then_some(UnixMs(retry_ms))
+    }
+
+    /// Sets when its command is tried again.
+    pub fn set_retry_ms(&self, retry_ms: Option<UnixMs>) {
+        let retry_ms = retry_ms.map_or(0, |retry_ms| retry_ms.0);
+        self.retry_ms.store(retry_ms, Ordering::Relaxed);
+    }
+
+    /// Whether it still waits, and is not being served.
+    pub fn is_waiting(&self) -> bool {
+        matches!(*self.phase.lock(), Phase::Waiting)
+    }
+
+    /// The keys that it waits for.
+    pub fn keys(&self) -> &[WaitKey] {
         match &self.awaited {
             Awaited::Keys { keys, .. } => keys,
             Awaited::Acks(_) => &[],
@@ -297,6 +317,7 @@ impl Waiters {
             db,
             resp3,
             deadline_ms: (wanted.timeout_ms != 0).then_some(deadline_ms),
+            retry_ms: AtomicU64::new(0),
             awaited: wanted.awaited.once(),
             by_hash: Vec::new(),
             ticket: self.next_ticket.fetch_add(1, Ordering::Relaxed),

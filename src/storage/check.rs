@@ -12,12 +12,15 @@ use crate::encoding::{CollectionId, ValueType, keys, tag};
 use crate::storage::Direction;
 use crate::storage::cache::ranges::{self, CachedRange};
 use crate::storage::engine::cold_reads::Span;
+use crate::storage::engine::keyspace::LowMarks;
 use crate::storage::engine::rows::{How, Rows};
 use crate::storage::engine::{Engine, Keyspace};
 use crate::storage::txn::overlay::Overlay;
 use crate::storage::{DbIndex, Result, StorageError};
+use rustc_hash::FxBuildHasher;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher;
 
 /// The result of a check.
 #[derive(Debug, Default)]
@@ -37,7 +40,7 @@ pub struct Report {
 /// What the meta row of a collection states.
 struct Claim {
     kind: ValueType,
-    stated: SmallVec<[Statement; 2]>,
+    stated: SmallVec<[Statement; 3]>,
 }
 
 /// The counts that the rows of a stream's groups and consumers state.
@@ -46,8 +49,10 @@ struct Stated {
     consumers: u64,
     /// Pending entries, by the groups.
     pending: u64,
-    /// Pending entries, by the consumers.
+    /// Pending entries, by the consumers, and those that none owns.
     owned: u64,
+    /// Pending entries of groups that store them by time.
+    timed: u64,
 }
 
 #[derive(Default)]
@@ -56,6 +61,14 @@ struct Found {
     claims: BTreeMap<CollectionId, Claim>,
     expiries: BTreeSet<(UnixMs, Vec<u8>)>,
     ttl_rows: BTreeSet<(UnixMs, Vec<u8>)>,
+    /// Keys with timed elements, by their meta rows and by the index.
+    due: BTreeSet<(UnixMs, Vec<u8>)>,
+    due_rows: BTreeSet<(UnixMs, Vec<u8>)>,
+    /// The earliest time of an element in rows, and when its key is due by the meta row.
+    first_times: BTreeMap<CollectionId, UnixMs>,
+    due_times: BTreeMap<CollectionId, UnixMs>,
+    /// Rows of times and of the index by time of each collection, added up.
+    times: BTreeMap<CollectionId, u64>,
     elements: BTreeMap<(CollectionId, u8), u64>,
     streams: BTreeMap<CollectionId, Stated>,
     dead: BTreeSet<CollectionId>,
@@ -95,7 +108,11 @@ impl Engine {
         found.judge(db, keyspace.counts(), &mut report.faults);
         // The end of a concurrent pass may raise a mark too far for an instant.
         let after = keyspace.low_marks();
-        let low = (before.0.min(after.0), before.1.min(after.1));
+        let low = LowMarks {
+            ttl_ms: before.ttl_ms.min(after.ttl_ms),
+            due_ms: before.due_ms.min(after.due_ms),
+            reclaim: before.reclaim.min(after.reclaim),
+        };
         found.judge_low_marks(db, low, &mut report.faults);
         Ok(())
     }
@@ -244,6 +261,10 @@ impl Found {
                 let (expire_ms, user_key) = keys::split_ttl(key)?;
                 self.ttl_rows.insert((expire_ms, user_key.to_vec()));
             }
+            Some(tag::DUE) => {
+                let (due_ms, user_key) = keys::split_due(key)?;
+                self.due_rows.insert((due_ms, user_key.to_vec()));
+            }
             Some(tag::RECLAIM) => {
                 decode_reclaim(value)?;
                 self.dead.insert(keys::split_reclaim(key)?);
@@ -253,12 +274,15 @@ impl Found {
                 r.u8()?;
                 let id = CollectionId(r.u64()?);
                 *self.elements.entry((id, element)).or_default() += 1;
+                self.take_time(id, element, key, value)?;
                 let stated = self.streams.entry(id);
                 if element == tag::STREAM_GROUP {
                     let row = GroupRow::decode(value)?;
                     let stated = stated.or_default();
                     stated.consumers += row.consumers;
                     stated.pending += row.pending;
+                    stated.owned += row.released;
+                    stated.timed += if row.timed { row.pending } else { 0 };
                 } else if element == tag::STREAM_CONSUMER {
                     stated.or_default().owned += ConsumerRow::decode(value)?.pending;
                 }
@@ -276,10 +300,37 @@ impl Found {
             self.expiries
                 .insert((found.meta.expire_ms, user_key.to_vec()));
         }
+        let due_ms = found.meta.due_ms;
+        if due_ms.is_some() {
+            self.due.insert((due_ms, user_key.to_vec()));
+        }
         if found.meta.rows {
             let kind = found.meta.kind;
+            if due_ms.is_some() {
+                self.due_times.insert(found.id()?, due_ms);
+            }
             let stated = kind.statements(found.body)?;
             self.claims.insert(found.id()?, Claim { kind, stated });
+        }
+        Ok(())
+    }
+
+    /// Takes the expiry of an element: its row and its place in the index must say the same, so
+    /// that their hashes cancel out.
+    fn take_time(&mut self, id: CollectionId, tag: u8, key: &[u8], value: &[u8]) -> Result<()> {
+        let hash = |time: &[u8], place: &[u8]| FxBuildHasher.hash_one((time, place));
+        match tag {
+            tag::FIELD_TIME | tag::SET_MEMBER if tag == tag::FIELD_TIME || !value.is_empty() => {
+                let sum = self.times.entry(id).or_default();
+                *sum = sum.wrapping_add(hash(value, keys::place_of(key)));
+            }
+            tag::FIELD_DUE | tag::MEMBER_DUE => {
+                let (expire_ms, place) = keys::split_element_due(key)?;
+                let sum = self.times.entry(id).or_default();
+                *sum = sum.wrapping_sub(hash(&expire_ms.0.to_be_bytes(), place));
+                self.first_times.entry(id).or_insert(expire_ms);
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -314,6 +365,13 @@ impl Found {
                 "db {db}: TTL index and key {key:?} differ at {expire_ms}"
             ));
         }
+        for (due_ms, key) in self.due.symmetric_difference(&self.due_rows) {
+            let key = String::from_utf8_lossy(key);
+            faults.push(format!(
+                "db {db}: index of timed elements and key {key:?} differ at {due_ms}"
+            ));
+        }
+        self.judge_times(db, faults);
         for ((id, element), count) in &self.elements {
             let known = self.dead.contains(id)
                 || self
@@ -353,21 +411,54 @@ impl Found {
 }
 
 impl Found {
-    /// Checks that no row of the TTL index, and none of the reclaim queue, stands before the mark
-    /// at which the passes of the expire thread begin.
-    fn judge_low_marks(&self, db: DbIndex, low: (u64, CollectionId), faults: &mut Vec<String>) {
-        let db = db.0;
-        if let Some((expire_ms, key)) = self.ttl_rows.first().filter(|row| row.0 < UnixMs(low.0)) {
-            let key = String::from_utf8_lossy(key);
+    fn judge_times(&self, db: u16, faults: &mut Vec<String>) {
+        for (id, _) in self
+            .times
+            .iter()
+            .filter(|(id, sum)| **sum != 0 && !self.dead.contains(id))
+        {
             faults.push(format!(
-                "db {db}: {key:?} expires at {expire_ms}, passes begin at {}",
-                low.0
+                "db {db}: times of elements of {} and their order differ",
+                id.0
             ));
         }
-        if let Some(id) = self.dead.first().filter(|id| **id < low.1) {
+        for (id, first_ms) in &self.first_times {
+            let due_ms = self.due_times.get(id);
+            if due_ms.is_none_or(|due_ms| due_ms > first_ms) && !self.dead.contains(id) {
+                faults.push(format!(
+                    "db {db}: an element of {} expires at {first_ms}, its key is due at {due_ms:?}",
+                    id.0
+                ));
+            }
+        }
+        for (id, _) in self
+            .due_times
+            .iter()
+            .filter(|(id, _)| !self.first_times.contains_key(id))
+        {
+            faults.push(format!(
+                "db {db}: no element of {} expires, but its key is due",
+                id.0
+            ));
+        }
+    }
+
+    /// Checks that no row of the indexes by time, and none of the reclaim queue, stands before the mark
+    /// at which the passes of the expire thread begin.
+    fn judge_low_marks(&self, db: DbIndex, low: LowMarks, faults: &mut Vec<String>) {
+        let db = db.0;
+        for (rows, low_ms) in [(&self.ttl_rows, low.ttl_ms), (&self.due_rows, low.due_ms)] {
+            if let Some((expire_ms, key)) = rows.first().filter(|row| row.0 < low_ms) {
+                let key = String::from_utf8_lossy(key);
+                faults.push(format!(
+                    "db {db}: {key:?} expires at {expire_ms}, passes begin at {low_ms}"
+                ));
+            }
+        }
+        if let Some(id) = self.dead.first().filter(|id| **id < low.reclaim) {
             faults.push(format!(
                 "db {db}: {} waits to be reclaimed, passes begin at {}",
-                id.0, low.1.0
+                id.0, low.reclaim.0
             ));
         }
     }
@@ -384,6 +475,7 @@ impl Found {
             ("names", tag::STREAM_CONSUMER_NAME, stated.consumers),
             ("pending entries", tag::STREAM_PENDING, stated.pending),
             ("owned entries", tag::STREAM_OWNED, stated.owned),
+            ("entries by time", tag::STREAM_TIMED, stated.timed),
         ] {
             let rows = self.rows(id, tag);
             if rows != stated {

@@ -14,7 +14,7 @@ mod files;
 pub mod gate;
 mod heal;
 pub mod history;
-mod keyspace;
+pub(in crate::storage) mod keyspace;
 pub(super) mod lineage;
 pub mod listeners;
 pub mod locks;

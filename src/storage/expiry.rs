@@ -153,7 +153,7 @@ impl Txn {
         }
     }
 
-    fn has_keyspace(&self, db: DbIndex, keyspace: &Keyspace) -> bool {
+    pub(super) fn has_keyspace(&self, db: DbIndex, keyspace: &Keyspace) -> bool {
         self.keyspace(db).is_some_and(|ks| ks.id == keyspace.id)
     }
 
@@ -293,8 +293,13 @@ impl Txn {
             let keyspace = self.keyspace_for_write(db)?;
             self.engine.memory.ranks.forget_range(keyspace, &from, &to);
             if rows > RANGE_DELETE_ROWS {
-                self.delete_rows(db, &from, &to)?;
-                removed += 1;
+                // Most hashes and sets have no rows of times: a tombstone would slow reads for
+                // nothing.
+                let is_first = kind.element_tags().first() == Some(&tag);
+                if is_first || self.has_stored_row(db, &from, &to)? {
+                    self.delete_rows(db, &from, &to)?;
+                    removed += 1;
+                }
                 continue;
             }
             let (mut dead, mut bytes) = (Vec::new(), 0);
@@ -322,6 +327,11 @@ impl Txn {
         }
         self.delete_row(db, &keys::reclaim(id))?;
         Ok(removed)
+    }
+
+    fn has_stored_row(&mut self, db: DbIndex, from: &[u8], to: &[u8]) -> Result<bool> {
+        let mut rows = self.scan_stored(db, from, to, Direction::Forward)?;
+        Ok(rows.next()?.is_some())
     }
 }
 

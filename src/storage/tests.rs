@@ -17,6 +17,7 @@ mod threads;
 use crate::storage::MemtableRep;
 use model::{Model, Op};
 use run::Runner;
+use std::process::Command;
 
 /// Commits between two checks of the whole database.
 const CHECK_EVERY: u64 = 20;
@@ -42,7 +43,7 @@ fn behaves_like_the_model() {
         Runner::open(dir.path(), *memtable, model)
     };
     let mut runner = open(&model);
-    let mut commits = 0;
+    let (mut commits, mut retries) = (0, 0);
     for step in 0..4_000 {
         let op = model.next_op(&mut rng);
         model.apply(&op);
@@ -61,10 +62,34 @@ fn behaves_like_the_model() {
             let commit = Op::Commit;
             model.apply(&commit);
             runner.apply(&commit);
+            retries += runner.retries;
             drop(runner);
             runner = open(&model);
             runner.compare_committed(&model);
             runner.check();
         }
     }
+    println!("retries: {retries}");
+}
+
+/// The same in a process of its own where half of the reads of commands pretend that the row is on
+/// the disk: commands are taken back at any point, and run again.
+#[test]
+fn behaves_like_the_model_when_rows_are_on_the_disk() {
+    let tests = std::env::current_exe().unwrap();
+    let child = Command::new(tests)
+        .args(["storage::tests::behaves_like_the_model", "--exact"])
+        .args(["--nocapture", "--test-threads", "1"])
+        .env("KEDIS_PRETEND_COLD", "2")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(
+        child.status.success() && said.contains("1 passed"),
+        "{said}\n{}",
+        String::from_utf8_lossy(&child.stderr)
+    );
+    let retries = said.lines().find_map(|line| line.strip_prefix("retries: "));
+    let retries: Option<u64> = retries.and_then(|text| text.parse().ok());
+    assert!(retries.is_some_and(|retries| retries > 500), "{said}");
 }

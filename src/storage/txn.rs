@@ -15,6 +15,7 @@ pub mod ahead;
 pub mod changes;
 mod cold;
 mod commit;
+mod elements;
 pub mod events;
 pub mod keyspace;
 mod lending;
@@ -60,8 +61,10 @@ pub(super) struct Delta {
     pub(super) keyspace: KeyspaceId,
     pub(super) keys: i64,
     pub(super) expires: i64,
-    /// The earliest TTL row and the lowest reclaim row written; `u64::MAX` if none.
+    /// The earliest TTL row, the earliest row of a key with timed elements, and the lowest reclaim
+    /// row written; `u64::MAX` if none.
     ttl_ms: u64,
+    due_ms: u64,
     reclaim: u64,
 }
 
@@ -74,6 +77,7 @@ pub struct Savepoint {
     system_rows: usize,
     cleared: usize,
     expired: u64,
+    expired_elements: u64,
     changes: usize,
     pub(super) events: usize,
     rank_changes: usize,
@@ -148,6 +152,8 @@ pub(super) struct CommandState {
     pub(super) lookups: Lookups,
     /// Keys deleted since the last [`View::take_expired`] because their time was over.
     pub(super) expired: u64,
+    /// Likewise elements, since the last [`View::take_expired_elements`].
+    pub(super) expired_elements: u64,
 }
 
 /// What a thread reads through: the pending batch over the committed rows.
@@ -253,6 +259,12 @@ impl View {
         std::mem::take(&mut self.command.expired)
     }
 
+    /// The number of fields and members that were deleted since the last call because their time
+    /// was over.
+    pub fn take_expired_elements(&mut self) -> u64 {
+        std::mem::take(&mut self.command.expired_elements)
+    }
+
     /// The number of rows that the current command has changed.
     pub fn dirty(&self) -> u64 {
         self.command.dirty
@@ -289,6 +301,12 @@ impl View {
         delta.ttl_ms = delta.ttl_ms.min(expire_ms.0);
     }
 
+    /// Notes that a key with timed elements was written, for the expire thread.
+    pub(super) fn note_due(&mut self, keyspace: KeyspaceId, due_ms: UnixMs) {
+        let delta = self.delta(keyspace);
+        delta.due_ms = delta.due_ms.min(due_ms.0);
+    }
+
     /// Notes that a reclaim row was written, for the expire thread.
     pub(super) fn note_reclaim(&mut self, keyspace: KeyspaceId, id: CollectionId) {
         let delta = self.delta(keyspace);
@@ -309,6 +327,7 @@ impl View {
                     keys: 0,
                     expires: 0,
                     ttl_ms: u64::MAX,
+                    due_ms: u64::MAX,
                     reclaim: u64::MAX,
                 });
                 self.batch.deltas.len() - 1
@@ -371,6 +390,7 @@ impl Txn {
                 effects: 0,
                 lookups: Lookups::default(),
                 expired: 0,
+                expired_elements: 0,
             },
             changes: Changes::default(),
             events: Events::default(),
@@ -439,6 +459,7 @@ impl Txn {
             system_rows: self.batch.system_rows.len(),
             cleared: self.batch.cleared.len(),
             expired: self.command.expired,
+            expired_elements: self.command.expired_elements,
             changes: self.changes.len(),
             events: self.events.len(),
             rank_changes: self.batch.rank_changes.len(),
@@ -452,6 +473,7 @@ impl Txn {
         self.give_up_early(to.early);
         self.batch.system_rows.truncate(to.system_rows);
         self.command.expired = to.expired;
+        self.command.expired_elements = to.expired_elements;
         self.batch.cleared.truncate(to.cleared);
         self.batch.overlay.rollback(to.overlay);
         self.batch.log.rollback(to.log);

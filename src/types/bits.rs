@@ -276,6 +276,14 @@ pub enum Operation {
     Xor,
     /// Not set in the only one.
     Not,
+    /// Set in the first, and in none of the others.
+    Diff,
+    /// Set in some of the others, and not in the first.
+    Diff1,
+    /// Set in the first, and in some of the others.
+    AndOr,
+    /// Set in exactly one.
+    One,
 }
 
 /// Fragments by index. Missing ones are zeros, as is the rest of a short one.
@@ -332,11 +340,7 @@ pub fn combine(
             while let Some(next) = next_stored(txn, db, operation, sources, at)? {
                 let start = next - next % FRAGMENT_LEN;
                 at = start + STEP;
-                let mut fragments = Fragments::new();
-                for (nth, source) in sources.iter().enumerate() {
-                    let is_first = nth == 0;
-                    fragments = fold(txn, db, operation, is_first, source, start..at, fragments)?;
-                }
+                let mut fragments = step(txn, db, operation, sources, start..at)?;
                 while let Some((index, fragment)) = fragments.pop_first() {
                     result.put(txn, db, index, &fragment)?;
                 }
@@ -347,8 +351,87 @@ pub fn combine(
     Ok(longest)
 }
 
-/// The first position from `at` on where the result of AND, OR or XOR may have ones:
-/// where all sources (AND) or any (OR, XOR) store something.
+/// A part of the result of any operation but NOT.
+fn step(
+    view: &mut View,
+    db: DbIndex,
+    operation: Operation,
+    sources: &[&[u8]],
+    part: Range<u64>,
+) -> OpResult<Fragments> {
+    let mut all = |operation, sources: &[&[u8]]| {
+        let mut fragments = Fragments::new();
+        for (nth, source) in sources.iter().enumerate() {
+            let is_first = nth == 0;
+            fragments = fold(
+                view,
+                db,
+                operation,
+                is_first,
+                source,
+                part.clone(),
+                fragments,
+            )?;
+        }
+        OpResult::Ok(fragments)
+    };
+    let (first, others) = sources.split_at(1.min(sources.len()));
+    Ok(match operation {
+        Operation::And | Operation::Or | Operation::Xor | Operation::Not => {
+            all(operation, sources)?
+        }
+        Operation::Diff => without(all(Operation::Or, first)?, &all(Operation::Or, others)?),
+        Operation::Diff1 => without(all(Operation::Or, others)?, &all(Operation::Or, first)?),
+        Operation::AndOr => common(all(Operation::Or, first)?, &all(Operation::Or, others)?),
+        Operation::One => {
+            let (mut once, mut twice) = (Fragments::new(), Fragments::new());
+            for source in sources {
+                for (index, bytes) in all(Operation::Or, &[source])? {
+                    let once = once.entry(index).or_default();
+                    count_once(once, twice.entry(index).or_default(), &bytes);
+                }
+            }
+            once
+        }
+    })
+}
+
+/// Clears the bits that are set in `others`.
+fn without(mut fragments: Fragments, others: &Fragments) -> Fragments {
+    for (index, fragment) in &mut fragments {
+        if let Some(other) = others.get(index) {
+            combine_words(fragment, other, |a, b| a & !b);
+        }
+    }
+    fragments
+}
+
+/// Keeps the bits that are set in `others` too.
+fn common(fragments: Fragments, others: &Fragments) -> Fragments {
+    let both = |(index, mut fragment): (u64, Vec<u8>)| {
+        let other = others.get(&index)?;
+        fragment.truncate(other.len());
+        combine_words(&mut fragment, other, |a, b| a & b);
+        Some((index, fragment))
+    };
+    fragments.into_iter().filter_map(both).collect()
+}
+
+/// Adds a source to the bits that are set in exactly one so far, and in more than one.
+fn count_once(once: &mut Vec<u8>, twice: &mut Vec<u8>, bytes: &[u8]) {
+    let len = once.len().max(bytes.len());
+    once.resize(len, 0);
+    twice.resize(len, 0);
+    let mut again = once.clone();
+    again.truncate(bytes.len());
+    combine_words(&mut again, bytes, |a, b| a & b);
+    combine_words(twice, &again, |a, b| a | b);
+    combine_words(once, bytes, |a, b| a ^ b);
+    combine_words(once, twice, |a, b| a & !b);
+}
+
+/// The first position from `at` on where the result of an operation but NOT may have ones:
+/// where all sources that must have a bit (AND), or any that may, store something.
 fn next_stored(
     view: &mut View,
     db: DbIndex,
@@ -357,7 +440,12 @@ fn next_stored(
     at: u64,
 ) -> OpResult<Option<u64>> {
     let mut next = None;
-    for source in sources {
+    let sources = match operation {
+        Operation::Diff | Operation::AndOr => sources.get(..1),
+        Operation::Diff1 => sources.get(1..),
+        _ => Some(sources),
+    };
+    for source in sources.unwrap_or_default() {
         let mut first = None;
         string::for_each_fragment(
             view,

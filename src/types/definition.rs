@@ -3,7 +3,8 @@
 
 use super::source::Source;
 use super::{OpError, OpResult, RestoreError};
-use crate::encoding::{CollectionId, Corrupt, Meta};
+use crate::base::time::UnixMs;
+use crate::encoding::{CollectionId, Corrupt, Meta, ValueType};
 use crate::rdb::encode::Encoder;
 use crate::rdb::{self, Element};
 use crate::storage::{DbIndex, Direction, KeyMeta, Txn, View};
@@ -105,6 +106,9 @@ pub trait Definition: Sync {
     ) -> OpResult<()> {
         to.encoder
             .begin(stored.meta.kind, self.count(stored)?, to.key);
+        if stored.meta.kind == ValueType::Hash {
+            to.encoder.has_times(stored.meta.due_ms);
+        }
         self.walk(source, db, stored, &mut |element| {
             to.encoder.element(element, to.out).map_err(miscounted)?;
             (to.flush)(to.out)?;
@@ -165,7 +169,11 @@ pub trait Definition: Sync {
     /// of elements does not count.
     fn digest(&self, view: &mut View, db: DbIndex, found: &KeyMeta) -> OpResult<Hash> {
         let mut sum = Hash::default();
+        let now_ms = view.expiry_now_ms();
         self.walk(view, db, Stored::of(found), &mut |element| {
+            if element.is_over(now_ms) {
+                return Ok(ControlFlow::Continue(()));
+            }
             mix(&mut sum, &digest_of(&element));
             Ok(ControlFlow::Continue(()))
         })
@@ -190,7 +198,7 @@ pub trait Definition: Sync {
     ///
     /// # Errors
     /// `WrongType`: these do not take values of this type.
-    fn scored(&self, _db: DbIndex, _found: KeyMeta) -> OpResult<Box<dyn Scored>> {
+    fn scored(&self, _view: &View, _db: DbIndex, _found: KeyMeta) -> OpResult<Box<dyn Scored>> {
         Err(OpError::WrongType)
     }
 }
@@ -331,7 +339,14 @@ fn digest_of(element: &Element<'_>) -> Hash {
             sha1(&[bytes, b""])
         }
         Element::Scored(score, member) => sha1(&[member, &crate::encoding::score::encode(score)]),
-        Element::Field { field, value, .. } => sha1(&[field, value]),
+        Element::Field {
+            field,
+            value,
+            expire_ms,
+        } => match expire_ms {
+            UnixMs::NONE => sha1(&[field, value]),
+            _ => sha1(&[field, value, b"expires"]),
+        },
         Element::Stream(_) => sha1(&[]),
         Element::Module(part) => {
             let (kind, number, bytes) = part.digested();

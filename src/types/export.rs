@@ -8,7 +8,7 @@ use super::source::EachRow;
 use super::table::definition;
 use super::{OpError, OpResult};
 use crate::base::time::UnixMs;
-use crate::encoding::{MetaView, keys, tag};
+use crate::encoding::{MetaView, ValueType, keys, tag};
 use crate::rdb::file::FileWriter;
 use crate::storage::full_sync::snapshot::Snapshot;
 use crate::storage::{DbIndex, StorageError};
@@ -58,7 +58,8 @@ pub fn export<W: Write>(
     sink: W,
     options: ExportOptions<'_>,
 ) -> OpResult<(W, Exported)> {
-    let mut writer = FileWriter::new(sink, options.compress);
+    let has_times = options.keys && has_timed_elements(snapshot)?;
+    let mut writer = FileWriter::new(sink, options.compress, has_times);
     for (name, text) in options.about {
         writer.aux(name.as_bytes(), text.as_bytes());
     }
@@ -103,6 +104,22 @@ pub fn export<W: Write>(
     exported.bytes = writer.len() + 9;
     let sink = writer.end().map_err(io_error)?;
     Ok((sink, exported))
+}
+
+/// Whether fields of a hash have times: a file with such fields has a version of its own.
+fn has_timed_elements(snapshot: &Snapshot<'_>) -> OpResult<bool> {
+    for (db, _) in snapshot.dbs() {
+        let found = snapshot.scan(db, &[tag::DUE], &[tag::DUE + 1], |_, row| -> OpResult<_> {
+            Ok(match row.first() == Some(&(ValueType::Hash as u8)) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
+        })?;
+        if found.is_break() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn io_error(error: std::io::Error) -> OpError {

@@ -15,7 +15,10 @@
 //!   equally likely, whatever the gaps between their hashes.
 
 use super::OpResult;
+use super::timed_rows::TimedRows;
+use crate::base::time::UnixMs;
 use crate::encoding::keys::{self, RowKey};
+use crate::encoding::timed::decode_time;
 use crate::encoding::{CollectionId, Corrupt, ValueType, tag};
 use crate::storage::Direction;
 use crate::storage::txn::Row;
@@ -63,6 +66,8 @@ pub struct HashedRows {
     pub tag: u8,
     /// The collection.
     pub id: CollectionId,
+    /// Elements whose own time is over at this moment are not seen; 0 if there are none.
+    pub(super) over_ms: UnixMs,
 }
 
 impl HashedRows {
@@ -73,7 +78,13 @@ impl HashedRows {
             tag::HASHED.contains(&tag),
             "{kind:?} has no rows in hash order"
         );
-        HashedRows { db, tag, id }
+        let over_ms = UnixMs::NONE;
+        HashedRows {
+            db,
+            tag,
+            id,
+            over_ms,
+        }
     }
 
     /// The key of a member's row.
@@ -84,7 +95,28 @@ impl HashedRows {
 
     /// The value of a member.
     pub fn get<'v>(&self, view: &'v View, member: &[u8]) -> OpResult<Option<Row<'v>>> {
-        Ok(view.row(self.db, &self.key(view, member))?)
+        let row = view.row(self.db, &self.key(view, member))?;
+        if self.over_ms.is_some() && row.is_some() && self.is_over(self.time(view, member)?) {
+            return Ok(None);
+        }
+        Ok(row)
+    }
+
+    /// When a member expires; 0 if it has no time of its own, or does not exist.
+    pub(super) fn time(&self, view: &View, member: &[u8]) -> OpResult<UnixMs> {
+        let key = self.key(view, member);
+        let row = match self.tag {
+            tag::HASH_FIELD => {
+                let key = keys::placed(tag::FIELD_TIME, self.id, keys::place_of(&key));
+                view.row(self.db, &key)?
+            }
+            _ => view.row(self.db, &key)?,
+        };
+        Ok(row.map_or(Ok(UnixMs::NONE), |row| decode_time(&row))?)
+    }
+
+    fn is_over(&self, expire_ms: UnixMs) -> bool {
+        expire_ms.is_some() && expire_ms <= self.over_ms
     }
 
     /// Writes a member's row.
@@ -197,7 +229,7 @@ impl HashedRows {
         len: u64,
         mut each: impl FnMut(&[u8], &[u8]),
     ) -> OpResult<()> {
-        if len <= COUNTED_MAX {
+        if len <= COUNTED_MAX || self.over_ms.is_some() {
             let index = fastrand::u64(..len.max(1));
             return self.nth(view, len, index, &mut each);
         }
@@ -252,7 +284,7 @@ impl HashedRows {
         count: u64,
         mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> OpResult<()> {
-        if count.saturating_mul(ROWS_PER_SAMPLE) >= len {
+        if count.saturating_mul(ROWS_PER_SAMPLE) >= len || self.over_ms.is_some() {
             let (mut left, mut wanted) = (len, count.min(len));
             return self.for_each(view, len, |member, value| {
                 let chosen = select(&mut left, &mut wanted);
@@ -299,7 +331,7 @@ impl HashedRows {
         let (mut left, mut largest) = (count, BLOCK);
         while left > 0 {
             let block = left.min(largest);
-            if block.saturating_mul(ROWS_PER_SAMPLE) >= len {
+            if block.saturating_mul(ROWS_PER_SAMPLE) >= len || self.over_ms.is_some() {
                 let Some(samples) = self.sample_block(view, len, block)? else {
                     largest = (block / 4).max(1);
                     continue;
@@ -387,6 +419,9 @@ impl HashedRows {
         to: &[u8],
         mut each: impl FnMut(u64, &[u8], &[u8]) -> ControlFlow<()>,
     ) -> OpResult<()> {
+        if self.over_ms.is_some() {
+            return self.walk_living(view, from, to, each);
+        }
         let mut rows = view.scan(self.db, from, to, Direction::Forward)?;
         while let Some((key, value)) = rows.next()? {
             let (hash, member) = keys::split_hashed(key)?;
@@ -395,6 +430,28 @@ impl HashedRows {
             }
         }
         Ok(())
+    }
+
+    fn walk_living(
+        &self,
+        view: &mut View,
+        from: &[u8],
+        to: &[u8],
+        mut each: impl FnMut(u64, &[u8], &[u8]) -> ControlFlow<()>,
+    ) -> OpResult<()> {
+        let rows = TimedRows {
+            db: self.db,
+            tag: self.tag,
+            id: self.id,
+        };
+        rows.walk(view, from, to, &mut |key, value, expire_ms| {
+            if self.is_over(expire_ms) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            let (hash, member) = keys::split_hashed(key)?;
+            Ok(each(hash, member, value))
+        })
+        .map(drop)
     }
 
     /// The range of all rows.

@@ -165,6 +165,32 @@ impl<B: AsRef<[u8]>> Hll<B> {
     }
 }
 
+/// The registers of a HyperLogLog that is not stored: an estimate of how many different
+/// elements were added.
+#[derive(Debug)]
+pub struct Estimate(Box<Ranks>);
+
+impl Estimate {
+    /// No elements so far.
+    #[allow(clippy::new_without_default)] // as `Hll::new`
+    pub fn new() -> Estimate {
+        Estimate(Box::new([0; REGISTERS]))
+    }
+
+    /// Adds an element.
+    pub fn add(&mut self, element: &[u8]) {
+        let (index, rank) = place(element);
+        if let Some(highest) = self.0.get_mut(index) {
+            *highest = rank.max(*highest);
+        }
+    }
+
+    /// About how many different elements were added.
+    pub fn count(&self) -> u64 {
+        Histogram::of(&self.0).estimate()
+    }
+}
+
 impl Hll<Vec<u8>> {
     /// An empty HyperLogLog.
     pub fn new() -> Self {

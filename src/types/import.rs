@@ -10,7 +10,7 @@ use super::restore::Building;
 use crate::base::time::UnixMs;
 use crate::encoding::system;
 use crate::rdb::file::{Entry, FileReader, Head};
-use crate::rdb::{self, Element, FieldTimes};
+use crate::rdb::{self, Element};
 use crate::storage::{DbIndex, StorageError, Txn};
 use std::io::BufRead;
 
@@ -84,8 +84,6 @@ pub struct Loaded {
     pub expired: u64,
     /// Keys left out because they have no elements.
     pub empty: u64,
-    /// Hash fields with an expiry of their own, which was dropped.
-    pub field_times: FieldTimes,
     /// Function libraries.
     pub functions: u64,
     /// Data of modules besides keys, left out.
@@ -95,19 +93,15 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Descriptions of the differences from the file. With `follows`, for a replica,
-    /// which keeps expired fields until its master deletes them.
-    pub fn losses(&self, follows: bool) -> impl Iterator<Item = String> {
+    /// Descriptions of the differences from the file.
+    pub fn losses(&self) -> impl Iterator<Item = String> {
         let counts = [
             (self.expired, "keys whose time is over were left out"),
             (self.empty, "keys without elements were left out"),
             (self.modules, "pieces of modules' own data were left out"),
         ];
         let counted = counts.into_iter().filter(|(count, _)| *count > 0);
-        let times = Some(self.field_times).filter(|times| *times != FieldTimes::default());
-        counted
-            .map(|(count, what)| format!("{count} {what}"))
-            .chain(times.map(move |times| times.describe(follows)))
+        counted.map(|(count, what)| format!("{count} {what}"))
     }
 }
 
@@ -281,7 +275,6 @@ impl<R: BufRead> Import<'_, R> {
         })?;
         let taken = building.finish(txn, head.expire_ms)?;
         self.loaded.elements += taken.elements;
-        self.loaded.field_times.count_hash(taken.timed_fields);
         match taken.elements {
             0 => self.loaded.expired += 1,
             _ => self.loaded.keys += 1,

@@ -28,6 +28,9 @@ pub fn stored_bytes(
     if found.meta.expire_ms.is_some() {
         bytes += TTL_OVERHEAD + key_bytes;
     }
+    if found.meta.due_ms.is_some() {
+        bytes += TTL_OVERHEAD + key_bytes;
+    }
     if found.meta.rows {
         bytes += definition(found.meta.kind).rows_bytes(view, db, found, samples)?;
     }

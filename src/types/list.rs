@@ -459,6 +459,64 @@ pub fn move_one(
     Ok(Some(moved))
 }
 
+/// How several items are moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// The most items that are moved; at least 1.
+    pub count: u64,
+    /// Whether nothing is moved if there are fewer.
+    pub exactly: bool,
+    /// Whether the items are pushed one by one in the order in which they are taken, which
+    /// turns their order round at the same end; otherwise their order is kept.
+    pub one_by_one: bool,
+}
+
+/// Moves several items from one end of a list to one end of another (or the same); returns
+/// them in the order in which they stand there, head first. `None`: nothing is moved, as there
+/// are too few.
+pub fn move_many(
+    txn: &mut Txn,
+    db: DbIndex,
+    (source, from): (&[u8], End),
+    (target, to): (&[u8], End),
+    moved: Moved,
+) -> OpResult<Option<Vec<Vec<u8>>>> {
+    let Some(mut taken) = List::load(txn, db, source)? else {
+        return Ok(None);
+    };
+    if moved.exactly && taken.len() < moved.count {
+        return Ok(None);
+    }
+    let mut given = match source == target {
+        true => None,
+        false => Some(List::load_or_new(txn, db, target)?),
+    };
+    let mut items = Vec::new();
+    taken.pop(txn, from, moved.count, |item| items.push(item.to_vec()))?;
+    let turned = match moved.one_by_one {
+        true => to == End::Head,
+        false => from == End::Tail,
+    };
+    if turned {
+        items.reverse();
+    }
+    let mut pushed: Vec<&[u8]> = items.iter().map(Vec::as_slice).collect();
+    if to == End::Head {
+        pushed.reverse();
+    }
+    given
+        .as_mut()
+        .unwrap_or(&mut taken)
+        .push(txn, to, &pushed)?;
+    if let Some(given) = given {
+        given.save(txn)?;
+    }
+    txn.event(Class::LIST, to.pushed(), db, target);
+    txn.event(Class::LIST, from.popped(), db, source);
+    taken.save(txn)?;
+    Ok(Some(items))
+}
+
 /// Copies of all items, head first; empty for a missing key.
 pub fn items(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Vec<Vec<u8>>> {
     let mut all = Vec::new();

@@ -15,14 +15,21 @@
 //! looks the member up first.
 //!
 //! A packed set of integers is returned in numeric order.
+//!
+//! Members may have times of their own ([`times`]). One whose time is over is as if it were absent.
+//! It is removed when a change touches it, and the removal is logged before the change; otherwise
+//! the expire thread removes it. Maps without times, and those of which none is over, are read as
+//! if there were no times.
 
 pub(super) mod definition;
+mod times;
 use super::hashed::{Chunk, HashedRows, Walk, select};
 use super::{OpResult, lookup};
 use crate::base::num;
 use crate::base::time::UnixMs;
 use crate::encoding::meta::{Counted, Grown};
 use crate::encoding::packed::{self, len_prefix};
+use crate::encoding::timed;
 use crate::encoding::{CollectionId, Corrupt, Meta, ValueType};
 use crate::storage::txn::Row;
 use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
@@ -46,6 +53,10 @@ pub struct Members {
     /// The head of the meta row as it was loaded.
     old: Option<Meta>,
     form: Form,
+    /// No member in rows expires earlier; 0 if none has a time.
+    due_ms: UnixMs,
+    /// Members that were dropped because their time is over, to be logged with the change.
+    expired: Vec<Box<[u8]>>,
     /// Whether the meta row must be written.
     changed: bool,
 }
@@ -53,14 +64,19 @@ pub struct Members {
 #[derive(Debug)]
 enum Form {
     Packed {
+        /// Without times.
         body: Value,
         len: usize,
+        /// When each member expires; empty if none does.
+        times: Vec<UnixMs>,
     },
     Rows {
         rows: HashedRows,
         len: u64,
         /// The highest saved `len` under this id.
         peak: u64,
+        /// How many have a time of their own.
+        timed: u64,
         /// Whether the collection was created in this turn, so that all its rows are
         /// pending.
         fresh: bool,
@@ -72,6 +88,8 @@ enum Form {
 struct Entry<'a> {
     member: &'a [u8],
     value: &'a [u8],
+    /// Which entry it is.
+    index: usize,
     /// Its bytes in the body, including lengths.
     range: Range<usize>,
     /// Where the length of the value begins.
@@ -82,12 +100,14 @@ impl Members {
     /// An empty hash or set without a key.
     pub fn empty(db: DbIndex, kind: ValueType) -> Members {
         debug_assert!(is_map(kind), "{kind:?}");
-        let (body, len) = (Value::new(), 0);
+        let (body, len, times) = (Value::new(), 0, Vec::new());
         Members {
             db,
             kind,
             old: None,
-            form: Form::Packed { body, len },
+            form: Form::Packed { body, len, times },
+            due_ms: UnixMs::NONE,
+            expired: Vec::new(),
             changed: false,
         }
     }
@@ -99,8 +119,9 @@ impl Members {
         key: &[u8],
         kind: ValueType,
     ) -> OpResult<Option<Members>> {
+        let over_ms = view.expiry_now_ms();
         lookup(view, db, key, kind)?
-            .map(|found| Members::from_meta(db, found))
+            .map(|found| Members::from_meta(db, found, over_ms))
             .transpose()
     }
 
@@ -110,18 +131,30 @@ impl Members {
         Ok(found.unwrap_or_else(|| Members::empty(db, kind)))
     }
 
-    /// The value of a looked-up key, which must be a hash or a set.
-    fn from_meta(db: DbIndex, found: KeyMeta) -> OpResult<Members> {
+    /// The value of a looked-up key, which must be a hash or a set, as it is at `over_ms`: members
+    /// whose time is over by then are hidden.
+    fn from_meta(db: DbIndex, found: KeyMeta, over_ms: UnixMs) -> OpResult<Members> {
         let kind = found.meta.kind;
         debug_assert!(is_map(kind), "{kind:?}");
         let form = if found.meta.rows {
-            let Grown { counted, peak } = Grown::decode(&found.body)?;
+            let Grown {
+                counted,
+                peak,
+                timed,
+            } = Grown::decode(&found.body)?;
+            let mut rows = HashedRows::new(db, kind, counted.id);
+            if found.meta.is_due(over_ms) {
+                rows.over_ms = over_ms;
+            }
             Form::Rows {
-                rows: HashedRows::new(db, kind, counted.id),
+                rows,
                 len: counted.count,
                 peak,
+                timed,
                 fresh: false,
             }
+        } else if found.meta.due_ms.is_some() {
+            return Members::packed_with_times(db, &found, over_ms);
         } else {
             let items = packed::items(&found.body);
             let count = items.map(|item| item.map(drop)).try_fold(0, |n, item| {
@@ -133,19 +166,22 @@ impl Members {
                 return Err(Corrupt("packed hash").into());
             }
             let len = if has_values { count / 2 } else { count };
-            let body = found.body;
-            Form::Packed { body, len }
+            let (body, times) = (found.body, Vec::new());
+            Form::Packed { body, len, times }
         };
         Ok(Members {
             db,
             kind,
             old: Some(found.meta),
             form,
+            due_ms: found.meta.due_ms,
+            expired: Vec::new(),
             changed: false,
         })
     }
 
-    /// The number of members.
+    /// The number of members, including those whose time is over and which are not removed yet:
+    /// see [`Members::living`].
     pub fn len(&self) -> u64 {
         match &self.form {
             Form::Packed { len, .. } => *len as u64,
@@ -190,8 +226,23 @@ impl Members {
         Ok(self.get(view, member)?.is_some())
     }
 
-    /// Sets the value of a member; returns whether the member is new.
+    /// Sets the value of a member, which loses its time if it has one; returns whether the member
+    /// is new.
     pub fn insert(&mut self, txn: &mut Txn, member: &[u8], value: &[u8]) -> OpResult<bool> {
+        let is_new = self.insert_keeping_time(txn, member, value)?;
+        if !is_new && self.kind == ValueType::Hash {
+            self.clear_time(txn, member)?;
+        }
+        Ok(is_new)
+    }
+
+    /// Sets the value of a member, which keeps its time; returns whether the member is new.
+    pub fn insert_keeping_time(
+        &mut self,
+        txn: &mut Txn,
+        member: &[u8],
+        value: &[u8],
+    ) -> OpResult<bool> {
         let has_values = self.kind == ValueType::Hash;
         let Form::Packed { body, .. } = &self.form else {
             let is_new = self.get(txn, member)?.is_none();
@@ -219,10 +270,15 @@ impl Members {
     /// Adds a member that the caller knows to be new.
     pub fn append(&mut self, txn: &mut Txn, member: &[u8], value: &[u8]) -> OpResult<()> {
         self.changed = true;
-        if let Form::Packed { body, len } = &mut self.form {
+        self.drop_if_over(txn, member)?;
+        let with_times = self.packed_bytes();
+        if let Form::Packed { body, len, times } = &mut self.form {
             let config = &txn.engine().config;
             let more = member.len() + value.len() + 10;
-            if *len < config.packed_max_entries && body.len() + more <= config.packed_max_bytes {
+            if *len < config.packed_max_entries && with_times + more <= config.packed_max_bytes {
+                if !times.is_empty() {
+                    times.push(UnixMs::NONE);
+                }
                 put_bytes(body, member);
                 if self.kind == ValueType::Hash {
                     put_bytes(body, value);
@@ -247,13 +303,14 @@ impl Members {
         place: Range<usize>,
         value: &[u8],
     ) -> OpResult<()> {
+        let with_times = self.packed_bytes();
         let Form::Packed { body, .. } = &mut self.form else {
             return Ok(());
         };
         let (mut buffer, old) = ([0; 5], place.len());
         let prefix = len_prefix(value.len(), &mut buffer);
         let new = prefix.len() + value.len();
-        if new > old && body.len() - old + new > txn.engine().config.packed_max_bytes {
+        if new > old && with_times - old + new > txn.engine().config.packed_max_bytes {
             self.promote(txn)?;
             if let Form::Rows { rows, .. } = &self.form {
                 rows.put(txn, member, value)?;
@@ -270,14 +327,22 @@ impl Members {
 
     /// Removes a member; returns whether it existed.
     pub fn remove(&mut self, txn: &mut Txn, member: &[u8]) -> OpResult<bool> {
+        self.drop_if_over(txn, member)?;
+        if self.in_rows() {
+            self.clear_time(txn, member)?;
+        }
         let removed = match &mut self.form {
-            Form::Packed { body, len } => {
-                let range = find(body, self.kind, member)?.map(|entry| entry.range);
-                if let Some(range) = range.clone() {
+            Form::Packed { body, len, times } => {
+                let found = find(body, self.kind, member)?;
+                let found = found.map(|entry| (entry.range, entry.index));
+                if let Some((range, index)) = found.clone() {
                     resize_gap(body, range, 0);
                     *len -= 1;
+                    if !times.is_empty() {
+                        times.remove(index);
+                    }
                 }
-                range.is_some()
+                found.is_some()
             }
             Form::Rows { rows, len, .. } => {
                 let removed = rows.delete(txn, member)?;
@@ -291,19 +356,32 @@ impl Members {
 
     /// Moves a packed map into rows.
     fn promote(&mut self, txn: &mut Txn) -> OpResult<()> {
-        if let Form::Packed { body, len } = &self.form {
+        let place = Form::Packed {
+            body: Value::new(),
+            len: 0,
+            times: Vec::new(),
+        };
+        if let Form::Packed { .. } = &self.form
+            && let Form::Packed { body, len, times } = std::mem::replace(&mut self.form, place)
+        {
             let rows = HashedRows::new(self.db, self.kind, txn.new_id());
-            for entry in entries(body, self.kind) {
+            for entry in entries(&body, self.kind) {
                 let entry = entry?;
                 rows.put(txn, entry.member, entry.value)?;
             }
             self.form = Form::Rows {
                 rows,
-                len: *len as u64,
-                peak: *len as u64,
+                len: len as u64,
+                peak: len as u64,
+                timed: 0,
                 fresh: true,
             };
             self.changed = true;
+            for (entry, expire_ms) in entries(&body, self.kind).zip(times) {
+                if expire_ms.is_some() {
+                    self.set_time(txn, entry?.member, expire_ms)?;
+                }
+            }
         }
         Ok(())
     }
@@ -314,6 +392,7 @@ impl Members {
         if !self.changed {
             return Ok(());
         }
+        txn.note_expired_elements(self.db, key, self.kind, &self.expired);
         if self.is_empty() {
             if let Some(meta) = self.old {
                 let body = Value::new();
@@ -345,37 +424,50 @@ impl Members {
         Ok(())
     }
 
-    fn encode(&self, expire_ms: UnixMs) -> (Meta, SmallVec<[u8; 128]>) {
-        let meta = Meta {
-            rows: self.in_rows(),
-            expire_ms,
-            ..Meta::new(self.kind)
-        };
+    fn encode(&self, expire_ms: UnixMs) -> (Meta, Value) {
         let body = match &self.form {
-            Form::Packed { body, .. } => body.clone(),
+            Form::Packed { body, .. } if self.due_ms == UnixMs::NONE => body.clone(),
+            Form::Packed { body, times, .. } => with_times(body, self.kind, times),
             Form::Rows {
-                rows, len, peak, ..
+                rows,
+                len,
+                peak,
+                timed,
+                ..
             } => {
                 let counted = Counted {
                     id: rows.id,
                     count: *len,
                 };
-                let peak = (*peak).max(*len);
-                Value::from_slice(&Grown { counted, peak }.encode())
+                let grown = Grown {
+                    counted,
+                    peak: (*peak).max(*len),
+                    timed: *timed,
+                };
+                Value::from_slice(&grown.encode())
             }
+        };
+        let meta = Meta {
+            rows: self.in_rows(),
+            expire_ms,
+            due_ms: self.due_ms,
+            ..Meta::new(self.kind)
         };
         (meta, body)
     }
 
     /// Rewrites a map that has shrunk much; returns whether it was rewritten.
     fn rewrite(&mut self, txn: &mut Txn, key: &[u8]) -> OpResult<bool> {
-        let (Form::Rows { len, peak, .. }, Some(meta)) = (&self.form, self.old) else {
+        let Form::Rows {
+            len, peak, timed, ..
+        } = &self.form
+        else {
             return Ok(false);
         };
-        if !meta.rows || *len >= *peak / SHRUNK {
+        let Some(meta) = self.old.filter(|meta| meta.rows && *len < *peak / SHRUNK) else {
             return Ok(false);
-        }
-        if *len > REWRITE_MEMBERS {
+        };
+        if *len > REWRITE_MEMBERS || *timed > 0 {
             self.leave_to_compaction(txn);
             return Ok(false);
         }
@@ -427,7 +519,7 @@ impl Members {
 
 /// Walks and samples.
 impl Members {
-    /// Walks over all [`Members::len`] members and their values, until `each` breaks.
+    /// Walks over all [`Members::living`] members and their values, until `each` breaks.
     ///
     /// # Errors
     /// There are more or fewer members.
@@ -438,7 +530,10 @@ impl Members {
     ) -> OpResult<()> {
         let body = match &self.form {
             Form::Packed { body, .. } => body,
-            Form::Rows { rows, len, .. } => return rows.for_each(view, *len, each),
+            Form::Rows { rows, .. } => {
+                let len = self.living(view)?;
+                return rows.for_each(view, len, each);
+            }
         };
         if let Some(members) = self.in_numeric_order(body)? {
             for (_, member) in members {
@@ -501,8 +596,11 @@ impl Members {
     /// Calls `each` with a member drawn uniformly.
     pub fn sample(&self, view: &mut View, each: impl FnMut(&[u8], &[u8])) -> OpResult<()> {
         match &self.form {
-            Form::Packed { body, len } => sample_packed(body, self.kind, *len, each),
-            Form::Rows { rows, len, .. } => rows.sample(view, *len, each),
+            Form::Packed { body, len, .. } => sample_packed(body, self.kind, *len, each),
+            Form::Rows { rows, .. } => {
+                let len = self.living(view)?;
+                rows.sample(view, len, each)
+            }
         }
     }
 
@@ -514,8 +612,9 @@ impl Members {
         count: u64,
         mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> OpResult<()> {
-        if let Form::Rows { rows, len, .. } = &self.form {
-            return rows.sample_distinct(view, *len, count, each);
+        if let Form::Rows { rows, .. } = &self.form {
+            let len = self.living(view)?;
+            return rows.sample_distinct(view, len, count, each);
         }
         let (mut left, mut wanted) = (self.len(), count.min(self.len()));
         self.for_each(view, |member, value| match select(&mut left, &mut wanted) {
@@ -533,8 +632,9 @@ impl Members {
     ) -> OpResult<()> {
         let body = match &self.form {
             Form::Packed { body, .. } => body,
-            Form::Rows { rows, len, .. } => {
-                return rows.sample_repeats(view, *len, count, each);
+            Form::Rows { rows, .. } => {
+                let len = self.living(view)?;
+                return rows.sample_repeats(view, len, count, each);
             }
         };
         let all = entries(body, self.kind).collect::<Result<SmallVec<[Entry<'_>; 16]>, _>>()?;
@@ -593,7 +693,10 @@ fn sample_packed(
 /// The entries of a packed body.
 fn entries(body: &[u8], kind: ValueType) -> impl Iterator<Item = Result<Entry<'_>, Corrupt>> {
     let mut items = packed::items(body);
+    let mut count = 0;
     std::iter::from_fn(move || {
+        let index = count;
+        count += 1;
         let start = body.len() - items.rest().len();
         let member = items.next()?;
         let value_at = body.len() - items.rest().len();
@@ -606,6 +709,7 @@ fn entries(body: &[u8], kind: ValueType) -> impl Iterator<Item = Result<Entry<'_
             Ok(Entry {
                 member,
                 value: value?,
+                index,
                 range: start..end,
                 value_at,
             })
@@ -621,6 +725,20 @@ fn find<'a>(body: &'a [u8], kind: ValueType, member: &[u8]) -> Result<Option<Ent
         }
     }
     Ok(None)
+}
+
+/// A packed body with times, made of one without.
+fn with_times(body: &[u8], kind: ValueType, times: &[UnixMs]) -> Value {
+    let mut timed = Value::new();
+    for (entry, expire_ms) in entries(body, kind).flatten().zip(times) {
+        let entry = timed::Entry {
+            member: entry.member,
+            value: entry.value,
+            expire_ms: *expire_ms,
+        };
+        timed::put_entry(&mut timed, kind, true, entry);
+    }
+    timed
 }
 
 fn put_bytes(body: &mut Value, bytes: &[u8]) {

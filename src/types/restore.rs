@@ -1,8 +1,8 @@
 //! Builds values from their RDB form.
 //!
 //! A [`Building`] collects the elements of one value; none is visible before
-//! [`Building::finish`] writes the key. Expired fields of hashes are left out; other
-//! fields lose their expiry.
+//! [`Building::finish`] writes the key. Fields of hashes whose time is over are left out, unless
+//! the server is a replica.
 
 use super::definition::{Added, Build};
 use super::table::definition;
@@ -23,8 +23,6 @@ const TWICE: rdb::Error = rdb::Error::Corrupt("an element that is there twice");
 pub struct Taken {
     /// Elements that were stored.
     pub elements: u64,
-    /// Fields with an expiry of their own, including those left out.
-    pub timed_fields: u64,
 }
 
 /// A value that is being built, for a key that does not exist.
@@ -61,8 +59,6 @@ impl<'k> Building<'k> {
     /// # Errors
     /// The element exists already, or has the wrong type.
     pub fn add(&mut self, txn: &mut Txn, element: Element<'_>) -> Result<(), RestoreError> {
-        let is_timed = matches!(element, Element::Field { expire_ms, .. } if expire_ms.is_some());
-        self.taken.timed_fields += u64::from(is_timed);
         match self.value.add(txn, element)? {
             Added::New => self.taken.elements += 1,
             Added::Uncounted => {}

@@ -12,8 +12,10 @@
 mod build;
 pub(super) mod definition;
 mod group;
+mod idempotence;
 mod lag;
 pub mod parts;
+mod references;
 #[cfg(test)]
 mod tests;
 mod trim;
@@ -21,6 +23,7 @@ mod trim;
 pub use crate::encoding::stream::{ConsumerRow, GroupRow, PendingRow, StreamBody, StreamId};
 pub use build::Build;
 pub use group::Group;
+pub use references::{References, Referrers, Trimmed};
 pub use trim::{Keep, Slack, Trim};
 
 use super::{OpResult, lookup};
@@ -35,6 +38,11 @@ use std::ops::ControlFlow;
 /// Up to this many rows are deleted one by one: each range deletion makes later reads
 /// near it slower.
 const POINT_DELETES: u64 = 256;
+
+/// The longest time for which idempotent ids are remembered, in s.
+pub const DURATION_MOST_S: u64 = 86_400;
+/// The highest number of idempotent ids of one producer.
+pub const IDS_MOST: u64 = 10_000;
 
 /// Why an entry cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -225,18 +233,19 @@ impl<'k> Stream<'k> {
         Ok(())
     }
 
-    /// Deletes entries; returns how many existed.
-    pub fn delete(&mut self, txn: &mut Txn, ids: &[StreamId]) -> OpResult<u64> {
-        let (mut deleted, mut first_is_gone) = (0, false);
+    /// Deletes entries; returns for each id whether there was an entry.
+    pub fn delete(&mut self, txn: &mut Txn, ids: &[StreamId]) -> OpResult<Vec<bool>> {
+        let (mut deleted, mut first_is_gone) = (Vec::with_capacity(ids.len()), false);
         for &id in ids {
-            if !self.has(txn, id)? {
+            let exists = self.has(txn, id)?;
+            deleted.push(exists);
+            if !exists {
                 continue;
             }
             txn.delete_row(self.db, &entry_key(self.body.id, id))?;
             self.body.length = self.body.length.saturating_sub(1);
             self.body.deleted = self.body.deleted.max(id);
             first_is_gone |= id == self.body.first;
-            deleted += 1;
         }
         if self.body.length == 0 {
             self.body.first = StreamId::MIN;
@@ -350,6 +359,9 @@ impl<'k> Stream<'k> {
             oldest: StreamId::MIN,
             consumers: 0,
             numbers: 0,
+            released: 0,
+            releases: 0,
+            timed: false,
         };
         Group::made(self.db, self.body.id, name, row)
     }
@@ -378,9 +390,15 @@ impl<'k> Stream<'k> {
 
     /// Writes the changes.
     pub fn save(self, txn: &mut Txn) -> OpResult<()> {
-        if self.stored == Some(self.body) {
-            return Ok(());
+        match self.stored == Some(self.body) {
+            true => Ok(()),
+            false => self.announce(txn),
         }
+    }
+
+    /// Writes the meta row, so that clients that wait for the key are served also if only rows of
+    /// groups have changed.
+    pub fn announce(self, txn: &mut Txn) -> OpResult<()> {
         let mut meta = Meta::new(ValueType::Stream);
         meta.rows = true;
         let old = self.old.as_ref().map(|old| &old.meta);

@@ -10,6 +10,7 @@
 
 pub(super) mod definition;
 mod edit;
+mod geo;
 mod packed;
 mod rows;
 mod span;
@@ -19,12 +20,17 @@ mod tests;
 pub use super::definition::{EachScored as Each, Member};
 pub use crate::storage::Direction;
 pub use edit::{AddRule, Added, Edit, store};
+pub use geo::Point;
 pub use span::{LexBound, ScoreBound, Span};
 
 use super::{OpResult, lookup};
 use crate::encoding::{Meta, ValueType};
 use crate::storage::{DbIndex, KeyMeta, Value, View};
 use rows::Rows;
+use std::ops::ControlFlow;
+
+/// What a walk calls with each element, until it breaks.
+type EachUntil<'a> = &'a mut dyn FnMut(f64, &[u8]) -> OpResult<ControlFlow<()>>;
 
 /// A loaded sorted set.
 #[derive(Debug, Clone)]
@@ -157,6 +163,19 @@ impl Zset {
         match &self.form {
             Form::Packed { body, .. } => packed::walk(body, span, direction, skip, limit, each),
             Form::Rows(rows) => rows.walk(view, span, direction, skip, limit, each),
+        }
+    }
+
+    /// Calls `each` with the elements in `span`, in ascending order, until it breaks.
+    fn walk_until(
+        &self,
+        view: &mut View,
+        span: &Span,
+        each: EachUntil<'_>,
+    ) -> OpResult<ControlFlow<()>> {
+        match &self.form {
+            Form::Packed { body, .. } => packed::walk_until(body, span, each),
+            Form::Rows(rows) => rows.walk_until(view, span, each),
         }
     }
 

@@ -13,6 +13,7 @@ mod aof;
 mod commands;
 mod config;
 mod instance;
+mod json;
 mod link;
 mod lua;
 mod rdb_file;
@@ -58,6 +59,8 @@ const TARGETS: &[Target] = &[
     bytes("cjson", lua::check_cjson),
     bytes("cmsgpack", lua::check_cmsgpack),
     bytes("struct", lua::check_struct),
+    bytes("json", json::check_text),
+    bytes("json-path", json::check_path),
 ];
 
 static TARGET: LazyLock<&Target> = LazyLock::new(|| {

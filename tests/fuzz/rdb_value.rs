@@ -55,9 +55,12 @@ fn restore(instance: &mut Instance, body: &[u8], version: u16) {
         let dump = instance.must(&[b"DUMP", b"k"]);
         let dump = dump.as_bytes().expect("a payload");
         instance.must(&[b"RESTORE", b"l", b"0", dump]);
+        // The form of Redis 7.0 has no place for all that newer streams hold.
+        let newer = [kind::STREAM_LISTPACKS_4, kind::STREAM_LISTPACKS_5];
+        let is_whole = !body.first().is_some_and(|kind| newer.contains(kind));
         let digests = instance.must(&[b"DEBUG", b"DIGEST-VALUE", b"k", b"l"]);
         match digests.as_slice() {
-            Some([k, l]) if k == l && *k != Value::Null => {}
+            Some([k, l]) if (k == l || !is_whole) && *k != Value::Null => {}
             _ => panic!("{digests:?}"),
         }
         instance.check();
@@ -214,8 +217,12 @@ fn check_value(number: u8, value: &[u8], dialect: Dialect) {
         }
         encoder.end(&mut out).expect("as many as announced");
     }
+    let is_whole = number < kind::STREAM_LISTPACKS_4;
     let (&number, value) = out.split_first().expect("a type");
     let mut again = read(number, value, Dialect::Redis).expect("what was written");
+    if !is_whole {
+        return;
+    }
     if (2..5).contains(&elements[0].0) {
         elements.sort();
         again.sort();

@@ -365,3 +365,48 @@ fn unblock_finds_clients_that_unpause_released() {
         }
     }
 }
+
+/// BLMOVEM with EXACTLY waits until the list is long enough, whatever makes it grow, and takes
+/// nothing before. A replica follows.
+#[test]
+fn several_items_move_when_there_are_enough() {
+    let server = Server::start(&[]);
+    let mut conn = server.connect();
+    let items = |items: &[&str]| Value::Array(items.iter().map(|i| Value::bulk(i)).collect());
+    for (grow, moved) in [
+        ("RPUSH from 3", ["1", "2", "3"]),
+        ("LPUSH from 0", ["0", "1", "2"]),
+        ("LINSERT from BEFORE 2 x", ["1", "x", "2"]),
+        ("LMOVE feed from LEFT RIGHT", ["1", "2", "7"]),
+        ("SORT feed STORE from", ["7", "8", "9"]),
+    ] {
+        conn.must("DEL from to feed");
+        conn.must("RPUSH feed 7 8 9");
+        let mut waits = server.connect();
+        waits
+            .send(&args("BLMOVEM from to LEFT RIGHT 0 EXACTLY 3 BULK"))
+            .unwrap();
+        wait_for_blocked(&mut conn, 1);
+        conn.must("RPUSH from 1");
+        conn.must("RPUSH from 2");
+        assert_eq!(blocked(&mut conn), 1, "{grow}");
+        assert_eq!(conn.must("LLEN from"), Value::Int(2), "{grow}");
+        conn.must(grow);
+        assert_eq!(waits.read().unwrap(), items(&moved), "{grow}");
+        assert_eq!(conn.must("LRANGE to 0 -1"), items(&moved), "{grow}");
+    }
+    conn.must("DEL from to");
+    let mut waits = server.connect();
+    waits
+        .send(&args("BLMOVEM from to LEFT LEFT 0 COUNT 5 OBO"))
+        .unwrap();
+    wait_for_blocked(&mut conn, 1);
+    conn.must("RPUSH from 1 2");
+    assert_eq!(waits.read().unwrap(), items(&["2", "1"]));
+    let timed = "BLMOVEM from to LEFT LEFT 0.01 EXACTLY 2 BULK";
+    assert_eq!(conn.cmd(timed), Value::NullArray);
+    conn.must("MULTI");
+    conn.must("BLMOVEM from to LEFT LEFT 0");
+    assert_eq!(conn.must("EXEC"), Value::Array(vec![Value::NullArray]));
+    kedis_check(&mut conn);
+}

@@ -195,9 +195,16 @@ const COMMANDS: &[&str] = &[
     "SET s# abc NX",
     "INCR n#",
     "INCRBYFLOAT n# 1.5",
+    "INCREX n# BYINT 2 EX 1000",
+    "SET s# abc IFNE abc KEEPTTL",
+    "DELEX s# IFDNE 0000000000000000",
+    "DELIFEQ s# abc",
+    "DIGEST s#",
     "BITCOUNT b#",
     "SETBIT b# 200001 1",
     "BITOP NOT o# b#",
+    "BITOP ONE o# b# s#",
+    "BITOP DIFF o# b# s#",
     "BITFIELD b# INCRBY u8 100 1",
     "PFADD p# 1 2 3",
     "PFCOUNT p#",
@@ -238,6 +245,8 @@ const COMMANDS: &[&str] = &[
     "LTRIM l# 10 30",
     "LPOS l# item70",
     "LMOVE l# o# LEFT RIGHT",
+    "LMOVEM l# o# LEFT LEFT COUNT 20 BULK",
+    "BLMOVEM l# l# LEFT RIGHT 0 EXACTLY 3 OBO",
     "BLPOP l# 0",
     "BLMOVE l# m# LEFT LEFT 0",
     "SADD e# m1 new1",
@@ -248,6 +257,8 @@ const COMMANDS: &[&str] = &[
     "SSCAN e# 0 COUNT 500",
     "SINTER e# f#",
     "SINTERCARD 2 e# f#",
+    "SUNIONCARD 2 e# f#",
+    "SDIFFCARD 2 e# f# LIMIT 3",
     "SUNIONSTORE o# e# f#",
     "SDIFF e# f#",
     "SMOVE e# f# m70",
@@ -284,6 +295,7 @@ const COMMANDS: &[&str] = &[
     "MGET s# t# n# missing",
     "MSET s# a t# b",
     "MSETNX s# a new# b",
+    "MSETEX 2 s# a t# b XX KEEPTTL",
     "WATCH s# h#",
     "TOUCH s# h#",
     "RANDOMKEY",
@@ -374,7 +386,7 @@ fn reads_per_command(conn: &mut Conn, line: &str, from: usize) -> f64 {
 
 #[test]
 fn cold_keys_cost_one_read_and_missing_ones_none() {
-    let flags = [COLD, &["--maxmemory", "128mb", "--hot-rows-share", "0"]].concat();
+    let flags = [COLD, &["--maxmemory", "128mb", "--row-cache-share", "0"]].concat();
     let server = chilled(&flags, |conn| fill(conn, 8000));
     let mut conn = server.connect();
     // Filters and indexes of all tables come into memory with the first reads.

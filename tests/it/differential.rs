@@ -8,6 +8,7 @@
 //! - `grammar`: the language of the templates
 //! - `families`: the templates, one block per family
 //! - `coverage`: each command is in a family, or on a list with a reason
+//! - `newer`: what only newer oracles know
 //! - `pools`: the values of a template's `$name`
 //! - `compare`: when two replies count as equal, and the accepted differences
 //! - `run`: one sequence on both servers
@@ -27,6 +28,7 @@ mod compare;
 mod coverage;
 mod families;
 mod grammar;
+mod newer;
 mod pools;
 mod replicated;
 pub mod run;
@@ -62,6 +64,20 @@ fn chosen_families() -> Vec<Family> {
     all.into_iter()
         .filter(|f| wanted.contains(&f.name))
         .collect()
+}
+
+/// The families whose commands the oracle has.
+fn known_to_the_oracle(families: Vec<Family>, pair: &mut Pair) -> Vec<Family> {
+    let mut known = |family: &Family| match family.needs() {
+        Some(command) => pair.oracle_knows(command),
+        None => true,
+    };
+    let (known, newer): (Vec<_>, Vec<_>) = families.into_iter().partition(|family| known(family));
+    for family in newer {
+        println!("{} is newer than the oracle", family.name);
+    }
+    assert!(!known.is_empty(), "the oracle knows none of the families");
+    known
 }
 
 /// Draws one sequence: one to three families, with key and database commands
@@ -130,6 +146,7 @@ fn random_commands_answer_as_the_oracle() {
     let mut rng = fastrand::Rng::with_seed(seed);
     let newest = u8::try_from(env_number("KEDIS_DIFF_PROTOCOL", 3)).unwrap();
     let mut pair = Pair::start();
+    let families = known_to_the_oracle(families, &mut pair);
     let (mut sequences, mut commands) = (0u64, 0usize);
     let mute = std::env::var("KEDIS_DIFF_MUTE").unwrap_or_default();
     let mut muted: BTreeSet<String> = mute.split(',').map(str::to_string).collect();

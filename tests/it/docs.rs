@@ -34,9 +34,6 @@ const INTERNAL: &[&str] = &[
 const OTHER_NAMES: &[&str] = &[
     // Commands that do not exist here, and error codes.
     "BUSY",
-    "GEOSEARCHSTORE",
-    "HEXPIRE",
-    "HTTL",
     "MISCONF",
     "OOM",
     // Subcommands and arguments.

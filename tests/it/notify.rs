@@ -366,3 +366,25 @@ fn events_and_messages_keep_their_order() {
     let mut last = || listener.read().unwrap().items().last().cloned().unwrap();
     assert_eq!([last(), last(), last()], ["a", "1", "b"].map(Value::bulk));
 }
+
+/// Sorted ints are a type that Redis does not have; their events are those of a module's type.
+#[test]
+fn sorted_ints_have_events_of_a_module() {
+    let server = Server::start(&[]);
+    let (mut listener, mut client) = listener(&server, "Egd");
+    for line in [
+        "SIADD ids 1 2",
+        "SIADD ids 1",
+        "SIREM ids 9",
+        "SIREM ids 1",
+        "SIREM ids 2",
+    ] {
+        client.must(line);
+    }
+    let seen = events(&mut listener, &mut client);
+    let names: Vec<&str> = seen.iter().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(names, ["ids"; 4], "{seen:?}");
+    let kinds: Vec<&str> = seen.iter().map(|(channel, _)| channel.as_str()).collect();
+    let expected = ["siadd", "sirem", "sirem", "del"].map(|kind| format!("__keyevent@0__:{kind}"));
+    assert_eq!(kinds, expected);
+}

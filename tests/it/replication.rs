@@ -7,6 +7,7 @@
 //! - this file: shared helpers
 //! - `sync`: full and partial syncs, kills, trims, commands that a replica refuses
 //! - `chaos`: random failures
+//! - `fields`: times of hash fields
 //! - `kill_points`: a kill of either side at every step
 //! - `redis_master`: replicas of a Redis
 //! - `redis_peers`: replicas that are Redis, older or with fewer DBs than their master
@@ -18,6 +19,7 @@
 //! Environment: `KEDIS_REPLICATION_ROUNDS` (3), `KEDIS_REPLICATION_SEED`.
 
 mod chaos;
+mod fields;
 mod kill_points;
 pub mod load;
 mod peers;
@@ -113,7 +115,7 @@ pub fn assert_same(master: &Server, replica: &Server) {
 /// All rows of a server's binlog, read as a replica would.
 pub fn binlog(server: &Server) -> BTreeMap<u64, Vec<u8>> {
     let mut conn = server.connect();
-    conn.must("REPLCONF capa kedis1");
+    conn.must("REPLCONF capa kedis2");
     let (mut first, mut next) = (0, 0);
     wait_for("a link to the master, if there is one", || {
         first = first_position(server);

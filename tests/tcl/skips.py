@@ -176,7 +176,7 @@ def cut(text, skips):
 def tests_of(source, file):
     """The names of the tests of a file of the suite, as it spells them."""
     try:
-        with open(os.path.join(source, "tests", file + ".tcl"), encoding="latin-1") as text:
+        with open(os.path.join(source, "tests", file + ".tcl"), encoding="utf-8", errors="surrogateescape") as text:
             return names(text.read())
     except OSError:
         return []

@@ -4,7 +4,7 @@ use super::super::{Command, Flags, Handler};
 use crate::commands::table::spec::Group;
 
 /// All categories, in the order in which replies list them.
-pub const ALL: [&str; 26] = [
+pub const ALL: [&str; 27] = [
     "keyspace",
     "read",
     "write",
@@ -31,6 +31,7 @@ pub const ALL: [&str; 26] = [
     "cms",
     "topk",
     "tdigest",
+    "json",
 ];
 
 /// The category of a group's commands.
@@ -40,6 +41,7 @@ fn of_group(group: Group) -> Option<&'static str> {
         Group::String => "string",
         Group::Bitmap => "bitmap",
         Group::HyperLogLog => "hyperloglog",
+        Group::Geo => "geo",
         Group::Hash => "hash",
         Group::List => "list",
         Group::Set => "set",
@@ -48,13 +50,14 @@ fn of_group(group: Group) -> Option<&'static str> {
         Group::Connection => "connection",
         Group::Transactions => "transaction",
         Group::Scripting => "scripting",
+        // Those that publish or subscribe have a flag. Redis has no category for sorted ints.
+        Group::PubSub | Group::Server | Group::Cluster | Group::SortedInt => return None,
         Group::Bloom => "bloom",
         Group::Cuckoo => "cuckoo",
         Group::Sketch => "cms",
         Group::TopK => "topk",
         Group::TDigest => "tdigest",
-        // Those that publish or subscribe have a flag.
-        Group::PubSub | Group::Server | Group::Cluster => return None,
+        Group::Json => "json",
     })
 }
 

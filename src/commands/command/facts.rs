@@ -191,6 +191,11 @@ fn rows_are_complete_and_consistent() {
                 let is_one = keys.len() == 1 && keys[0].starts_with("i1:range0/1/0:");
                 assert!(is_one, "{name}: {keys:?} is not one key behind the name");
             }
+            Migrated::ExpiringPairs => {
+                let keys: Vec<String> = command.keys.iter().map(spec_text).collect();
+                let counted = keys.len() == 1 && keys[0].starts_with("i1:keynum0/1/2:");
+                assert!(counted, "{name}: {keys:?} are not counted pairs");
+            }
             Migrated::CopiedKey => assert_eq!(command.keys.len(), 2, "{name}"),
             Migrated::ClearedDb
             | Migrated::ClearedDbs

@@ -41,6 +41,7 @@ fn keys_of(names: &Names, args: &[&[u8]]) -> Result<Vec<(usize, KeyFlags)>, Erro
 
 fn keys_by_specs(command: &Command, args: &[&[u8]]) -> Option<Vec<(usize, KeyFlags)>> {
     let mut keys = Vec::new();
+    let mut stored: Option<std::ops::Range<usize>> = None;
     for spec in command.keys {
         let flags = spec.flags_with(args);
         let before = keys.len();
@@ -53,15 +54,25 @@ fn keys_by_specs(command: &Command, args: &[&[u8]]) -> Option<Vec<(usize, KeyFla
         if found.is_none() && !introduced {
             return None;
         }
+        if introduced {
+            stored = Some(stored.map_or(before, |range| range.start)..keys.len());
+        }
         if introduced && keys.len() > before && spec.flags.contains(KeyFlags::INCOMPLETE) {
             // MIGRATE: keys after KEYS replace the single key argument.
             keys.drain(..before);
         }
     }
-    // Keys that only a function finds are destinations (SORT's STORE).
+    // Keys that only a function finds are destinations (SORT's STORE). One that is named last
+    // takes the place of those behind words of specs (GEORADIUS' STORE).
     if let Some(find) = command.more_keys {
-        let stored = KeyFlags::OW | KeyFlags::UPDATE;
-        find(args, &mut |index| keys.push((index, stored)));
+        let mut last = Vec::new();
+        find(args, &mut |index| {
+            last.push((index, KeyFlags::OW | KeyFlags::UPDATE))
+        });
+        if let Some(stored) = stored.filter(|_| !last.is_empty()) {
+            keys.drain(stored);
+        }
+        keys.append(&mut last);
     }
     Some(keys)
 }

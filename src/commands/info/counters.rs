@@ -31,7 +31,7 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
     text.field("sync_full", stats.sync_full.get());
     text.field("sync_partial_ok", stats.sync_partial_ok.get());
     text.field("sync_partial_err", stats.sync_partial_err.get());
-    text.field("expired_subkeys", 0);
+    text.field("expired_subkeys", stats.expired_subkeys.get());
     text.field("expired_keys", stats.expired_keys.get());
     text.constants(&[
         ("expired_stale_perc", "0.00"),
@@ -78,7 +78,6 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
     text.field("total_commits", server.engine.commits());
     text.field("reclaimed_rows", stats.reclaimed_rows.get());
     text.field("slow_commands", stats.slow_commands.get());
-    text.field("field_times_not_kept", stats.field_times_fields.get());
     refusals(text, server);
 }
 

@@ -101,7 +101,7 @@ pub(super) fn keyspace(text: &mut Text, server: &Server) {
         let counts = keyspace.counts();
         if counts.keys > 0 {
             text.line(format_args!(
-                "db{}:keys={},expires={},avg_ttl=0,subexpiry=0",
+                "db{}:keys={},expires={},avg_ttl=0",
                 db.0, counts.keys, counts.expires
             ));
         }
@@ -165,11 +165,11 @@ pub(super) fn binlog(text: &mut Text, server: &Server) {
 pub(super) fn rocksdb(text: &mut Text, server: &Server) {
     let engine = &server.engine;
     let (rows, bytes) = engine.row_cache_usage();
-    text.field("hot_rows", rows);
-    text.field("hot_rows_bytes", bytes);
-    let (tallies, bytes) = engine.rank_index_usage();
-    text.field("tallies", tallies);
-    text.field("tallies_bytes", bytes);
+    text.field("row_cache_rows", rows);
+    text.field("row_cache_bytes", bytes);
+    let (indexes, bytes) = engine.rank_index_usage();
+    text.field("rank_indexes", indexes);
+    text.field("rank_index_bytes", bytes);
     text.field("memtable", engine.config.memtable.name());
     let (used, share) = engine.cache_usage();
     text.field("block_cache_usage", used);

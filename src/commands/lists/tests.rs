@@ -286,3 +286,135 @@ fn changes_within_one_tick() {
     assert_eq!(show(&client.run("lrange k 0 -1")), "[50 51]");
     client.check();
 }
+
+const MANY: &str = "ERR count should be greater than 0";
+
+#[test]
+fn several_items_move() {
+    let mut client = Client::new();
+    client.run("set string x");
+    for (line, reply, left, there) in [
+        ("left right", "[1]", "[2 3 4 5]", "[x y 1]"),
+        ("left left count 3 obo", "[3 2 1]", "[4 5]", "[3 2 1 x y]"),
+        ("left left count 3 bulk", "[1 2 3]", "[4 5]", "[1 2 3 x y]"),
+        ("left right count 2 obo", "[1 2]", "[3 4 5]", "[x y 1 2]"),
+        ("right right count 3 obo", "[5 4 3]", "[1 2]", "[x y 5 4 3]"),
+        (
+            "right right exactly 3 bulk",
+            "[3 4 5]",
+            "[1 2]",
+            "[x y 3 4 5]",
+        ),
+        ("right left count 2 obo", "[4 5]", "[1 2 3]", "[4 5 x y]"),
+        ("right left count 2 bulk", "[4 5]", "[1 2 3]", "[4 5 x y]"),
+        (
+            "left right count 9 bulk",
+            "[1 2 3 4 5]",
+            "[]",
+            "[x y 1 2 3 4 5]",
+        ),
+        ("left right exactly 6 bulk", "(nil)", "[1 2 3 4 5]", "[x y]"),
+    ] {
+        client.run("del s d");
+        client.run("rpush s 1 2 3 4 5");
+        client.run("rpush d x y");
+        assert_eq!(
+            show(&client.run(&format!("lmovem s d {line}"))),
+            reply,
+            "{line}"
+        );
+        assert_eq!(show(&client.run("lrange s 0 -1")), left, "{line}");
+        assert_eq!(show(&client.run("lrange d 0 -1")), there, "{line}");
+    }
+    for (line, reply) in [
+        ("lmovem none d left right", "(nil)"),
+        ("lmovem none d left right count 5 bulk", "(nil)"),
+        (
+            "lmovem s d left",
+            "ERR wrong number of arguments for 'lmovem' command",
+        ),
+        ("lmovem s d left right count 0 bulk", MANY),
+        ("lmovem s d left right exactly -1 foo", MANY),
+        ("lmovem s d left right count a bulk", MANY),
+        ("lmovem s d left right count 2", "ERR syntax error"),
+        (
+            "lmovem s d left right count 2 obo extra",
+            "ERR syntax error",
+        ),
+        ("lmovem s d left right bad 2 obo", "ERR syntax error"),
+        ("lmovem s d left right count 2 bad", "ERR syntax error"),
+        ("lmovem s d bad right count 2 obo", "ERR syntax error"),
+        ("lmovem s d left bad", "ERR syntax error"),
+        (
+            "blmovem s d left right x",
+            "ERR timeout is not a float or out of range",
+        ),
+    ] {
+        assert_eq!(show(&client.run(line)), reply, "{line}");
+    }
+    for line in ["lmovem string d left right", "lmovem s string left right"] {
+        assert!(show(&client.run(line)).starts_with("WRONGTYPE"), "{line}");
+    }
+    assert_eq!(show(&client.run("lrange s 0 -1")), "[1 2 3 4 5]");
+}
+
+/// The binlog has commands that older servers know, with the same result, expiry included.
+#[test]
+fn several_items_move_on_replicas_too() {
+    let mut client = Client::new();
+    let mut replica = Client::new();
+    let ends = ["left left", "left right", "right left", "right right"];
+    for target in ["s", "d"] {
+        for end in ends {
+            for many in [
+                "",
+                "count 2 obo",
+                "count 2 bulk",
+                "exactly 5 obo",
+                "count 9 bulk",
+            ] {
+                for line in [
+                    "del s d",
+                    "rpush s 1 2 3 4 5",
+                    "pexpireat s 1900000000000",
+                    "rpush d x",
+                ] {
+                    client.run(line);
+                }
+                client.run(&format!("{} s {target} {end} {many}", "lmovem"));
+                for line in [
+                    "lrange s 0 -1",
+                    "lrange d 0 -1",
+                    "pexpiretime s",
+                    "pexpiretime d",
+                ] {
+                    let name = format!("seen {target} {end} {many} {line}");
+                    let seen = show(&client.run(line));
+                    client.args(&[b"set", name.replace(' ', ":").as_bytes(), seen.as_bytes()]);
+                }
+            }
+        }
+    }
+    let mut compared = 0;
+    for line in client.logged() {
+        assert!(!line.contains("lmovem"), "{line}");
+        if let Some(seen) = line.strip_prefix("set seen:") {
+            let (name, expected) = seen.split_once(' ').expect("a value");
+            let asked = [
+                "lrange:s:0:-1",
+                "lrange:d:0:-1",
+                "pexpiretime:s",
+                "pexpiretime:d",
+            ];
+            let asked = asked.iter().find(|asked| name.ends_with(**asked));
+            let asked = asked.expect("a question").replace(':', " ");
+            assert_eq!(show(&replica.run(&asked)), expected, "{name}");
+            compared += 1;
+        } else {
+            replica.run(&line);
+        }
+    }
+    assert_eq!(compared, 2 * 4 * 5 * 4);
+    client.check();
+    replica.check();
+}

@@ -205,3 +205,32 @@ fn scans() {
         ],
     );
 }
+
+#[test]
+fn unions_and_differences_are_counted() {
+    let mut client = Client::new();
+    check(
+        &mut client,
+        &[
+            ("sadd a 1 2 3", "3"),
+            ("sadd b 3 4", "2"),
+            ("sunioncard 2 a b", "4"),
+            ("sunioncard 2 a b limit 3", "3"),
+            ("sunioncard 3 a none b limit 0", "4"),
+            ("sunioncard 2 a b approx", "4"),
+            ("sunioncard 2 a b limit 2 approx", "2"),
+            ("sunioncard 1 none", "0"),
+            ("sdiffcard 2 a b", "2"),
+            ("sdiffcard 2 a b limit 1", "1"),
+            ("sdiffcard 2 none b", "0"),
+            ("sdiffcard 2 a b approx", "-ERR syntax error"),
+            ("sdiffcard 2 a b limit", "-ERR syntax error"),
+            ("sunioncard 2 a b limit -1", "-ERR LIMIT can't be negative"),
+            ("sunioncard 0 a", "-ERR numkeys should be greater than 0"),
+            (
+                "sunioncard 3 a b",
+                "-ERR Number of keys can't be greater than number of args",
+            ),
+        ],
+    );
+}

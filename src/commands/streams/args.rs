@@ -4,7 +4,8 @@ use crate::commands::args::{self, Options};
 use crate::commands::error::quoted;
 use crate::commands::{Error, WriteCtx};
 use crate::resp::Reply;
-use crate::types::stream::{Fields, Keep, NewId, Slack, StreamId, Trim};
+use crate::types::stream::{Fields, Keep, NewId, References, Slack, StreamId, Trim};
+use std::ops::Range;
 
 const INVALID_ID: Error = Error::text("ERR Invalid stream ID specified as stream command argument");
 
@@ -90,39 +91,94 @@ pub(super) fn range_end(arg: &[u8]) -> Result<StreamId, Error> {
 
 /// The options of XADD and XTRIM.
 #[derive(Debug)]
-pub struct AddOrTrim {
+pub struct AddOrTrim<'a> {
     /// NOMKSTREAM: a missing stream is not created.
     pub only_existing: bool,
     /// The trimming, if any, and the index of the argument with its threshold.
     pub trim: Option<(Trim, usize)>,
+    /// The arguments of the trimming, from MAXLEN or MINID to the threshold.
+    pub strategy: Range<usize>,
+    /// What becomes of references to trimmed entries.
+    pub references: References,
+    /// For XADD: IDMP or IDMPAUTO.
+    pub idempotent: Option<Idempotent<'a>>,
     /// For XADD: the ID of the entry, and the index of its argument.
     pub id: Option<(NewId, usize)>,
+    /// The arguments that do not belong into the stated effect.
+    pub unstated: Vec<Range<usize>>,
 }
 
-impl AddOrTrim {
+/// An entry that is added once, however often its producer tries.
+#[derive(Debug)]
+pub struct Idempotent<'a> {
+    /// The name of the producer.
+    pub producer: &'a [u8],
+    /// The idempotent ID; `None`: it follows from fields and values.
+    pub iid: Option<&'a [u8]>,
+}
+
+impl<'a> Idempotent<'a> {
+    /// Takes IDMP or IDMPAUTO with its values.
+    fn take(options: &mut Options<'a>) -> Result<Option<Idempotent<'a>>, Error> {
+        let (producer, iid, refusal) = if options.left() > 2 && options.word("IDMP") {
+            let (producer, iid) = (options.value()?, options.value()?);
+            if iid.is_empty() && !producer.is_empty() {
+                return Err(Error::text("ERR IDMP requires a non-empty idempotent ID"));
+            }
+            (
+                producer,
+                Some(iid),
+                "ERR IDMP requires a non-empty producer ID",
+            )
+        } else if options.left() > 1 && options.word("IDMPAUTO") {
+            let refusal = "ERR IDMPAUTO requires a non-empty producer ID";
+            (options.value()?, None, refusal)
+        } else {
+            return Ok(None);
+        };
+        match producer.is_empty() {
+            true => Err(Error::text(refusal)),
+            false => Ok(Some(Idempotent { producer, iid })),
+        }
+    }
+}
+
+impl<'a> AddOrTrim<'a> {
     /// Reads the arguments of XADD.
-    pub(super) fn of_xadd(ctx: &WriteCtx<'_>, args: &[&[u8]]) -> Result<AddOrTrim, Error> {
+    pub(super) fn of_xadd(
+        ctx: &WriteCtx<'_>,
+        args: &'a [&'a [u8]],
+    ) -> Result<AddOrTrim<'a>, Error> {
         AddOrTrim::parse(ctx, args, true)
     }
 
     /// Reads the arguments of XTRIM.
-    pub(super) fn of_xtrim(ctx: &WriteCtx<'_>, args: &[&[u8]]) -> Result<AddOrTrim, Error> {
+    pub(super) fn of_xtrim(
+        ctx: &WriteCtx<'_>,
+        args: &'a [&'a [u8]],
+    ) -> Result<AddOrTrim<'a>, Error> {
         AddOrTrim::parse(ctx, args, false)
     }
 
-    fn parse(ctx: &WriteCtx<'_>, args: &[&[u8]], xadd: bool) -> Result<AddOrTrim, Error> {
+    fn parse(ctx: &WriteCtx<'_>, args: &'a [&'a [u8]], xadd: bool) -> Result<AddOrTrim<'a>, Error> {
         let mut parsed = AddOrTrim {
             only_existing: false,
             trim: None,
+            strategy: 0..0,
+            references: References::Keep,
+            idempotent: None,
             id: None,
+            unstated: Vec::new(),
         };
+        let mut has_references = false;
         let mut rule: Option<(Keep, bool, usize)> = None;
         let mut limit = None;
         let mut options = Options::new(args, 2);
         while let Some(arg) = options.peek() {
             let has_value = options.left() > 1;
+            let start = args.len() - options.left();
             if xadd && arg == b"*" {
-                parsed.id = Some((NewId::Now, args.len() - options.left()));
+                parsed.id = Some((NewId::Now, start));
                 break;
             } else if has_value && options.word("MAXLEN") {
                 let approximate = is_approximate(&mut options, rule.is_some())?;
@@ -131,24 +187,40 @@ impl AddOrTrim {
                     .map_err(|_| Error::text("ERR The MAXLEN argument must be >= 0."))?;
                 let at = args.len() - options.left() - 1;
                 rule = Some((Keep::Last(kept), approximate, at));
+                parsed.strategy = start..at + 1;
             } else if has_value && options.word("MINID") {
                 let approximate = is_approximate(&mut options, rule.is_some())?;
                 let from = id(options.value()?)?;
                 let at = args.len() - options.left() - 1;
                 rule = Some((Keep::From(from), approximate, at));
+                parsed.strategy = start..at + 1;
             } else if has_value && options.word("LIMIT") {
                 let given = u64::try_from(options.int()?)
                     .map_err(|_| Error::text("ERR The LIMIT argument must be >= 0."))?;
                 limit = Some(given);
+                parsed.unstated.push(start..start + 2);
+            } else if !has_references && let Some(references) = references(&mut options) {
+                (has_references, parsed.references) = (true, references);
+                parsed.unstated.push(start..start + 1);
             } else if xadd && options.word("NOMKSTREAM") {
                 parsed.only_existing = true;
+            } else if xadd && let Some(idempotent) = Idempotent::take(&mut options)? {
+                if parsed.idempotent.replace(idempotent).is_some() {
+                    return Err(Error::text("ERR IDMP/IDMPAUTO specified multiple times"));
+                }
+                parsed.unstated.push(start..args.len() - options.left());
             } else if xadd {
-                let at = args.len() - options.left();
-                parsed.id = Some((new_id(arg)?, at));
+                parsed.id = Some((new_id(arg)?, start));
                 break;
             } else {
                 return Err(Error::Syntax);
             }
+        }
+        let is_auto = matches!(parsed.id, None | Some((NewId::Now, _)));
+        if parsed.idempotent.is_some() && !is_auto {
+            return Err(Error::text(
+                "ERR IDMP/IDMPAUTO can be used only with auto-generated IDs",
+            ));
         }
         if rule.is_none() && limit.is_some_and(|limit| limit > 0) {
             return Err(Error::text(
@@ -164,6 +236,31 @@ impl AddOrTrim {
         let slack = slack(ctx, approximate, limit)?;
         parsed.trim = rule.map(|(keep, _, at)| (Trim { keep, slack }, at));
         Ok(parsed)
+    }
+}
+
+/// Takes KEEPREF, DELREF or ACKED.
+pub(super) fn references(options: &mut Options<'_>) -> Option<References> {
+    let words = [
+        ("KEEPREF", References::Keep),
+        ("DELREF", References::Delete),
+        ("ACKED", References::Acknowledged),
+    ];
+    let mut words = words.into_iter();
+    words.find_map(|(word, references)| options.word(word).then_some(references))
+}
+
+/// Takes `numids id…` after IDS.
+pub(super) fn counted_ids<'a>(
+    options: &mut Options<'a>,
+    refusal: Error,
+    mismatch: Error,
+) -> Result<&'a [&'a [u8]], Error> {
+    let count = args::int_from(options.value()?, 1, refusal)?;
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    match count <= options.left() {
+        true => options.values(count),
+        false => Err(mismatch),
     }
 }
 
@@ -272,6 +369,15 @@ pub(super) fn reply_entry(
     fields: Fields<'_>,
 ) -> crate::types::OpResult<()> {
     reply.array(2);
+    add_entry(reply, id, fields)
+}
+
+/// Replies the id, and the fields and values, of an entry.
+pub(super) fn add_entry(
+    reply: &mut Reply,
+    id: StreamId,
+    fields: Fields<'_>,
+) -> crate::types::OpResult<()> {
     reply_id(reply, id);
     reply.array(fields.count()?);
     for item in fields.iter() {

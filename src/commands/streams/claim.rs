@@ -6,11 +6,9 @@
 
 use crate::commands::args::{self, Options};
 use crate::commands::error::quoted;
-use crate::commands::streams::args::{
-    id_text, no_group, parse_id, range_start, reply_entry, reply_id,
-};
+use crate::commands::streams::args::{no_group, parse_id, range_start, reply_entry, reply_id};
 use crate::commands::streams::groups::idle_ms;
-use crate::commands::streams::read::{consumer, load, log_claim, log_position};
+use crate::commands::streams::read::{consumer, load, log_claim, log_forgotten, log_position};
 use crate::commands::table::spec::Group as Docs;
 use crate::commands::table::tips::Tip;
 use crate::commands::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
@@ -57,9 +55,7 @@ impl Claim<'_> {
                 return Ok(Claimed::No);
             };
             group.remove(ctx.txn, id, &old)?;
-            let text = id_text(id);
-            let effect: [&[u8]; 4] = [b"XACK", self.key, group.name(), &text];
-            ctx.txn.effect(ctx.db, &effect);
+            log_forgotten(ctx, self.key, group, id);
             return Ok(Claimed::Forgotten);
         }
         let deliveries = match &old {
@@ -75,7 +71,7 @@ impl Claim<'_> {
         let deliveries = match self.deliveries {
             Some(given) => given,
             None if self.just_ids => deliveries,
-            None => deliveries.saturating_add(1),
+            None => deliveries.saturating_add(1).min(i64::MAX as u64),
         };
         let new = PendingRow {
             consumer: self.consumer,
@@ -209,10 +205,9 @@ fn xautoclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut options = Options::new(args, 6);
     while !options.is_empty() {
         if options.left() > 1 && options.word("COUNT") {
-            const REFUSAL: Error = Error::text("ERR COUNT must be > 0");
-            let given = args::int_from(options.value()?, 1, REFUSAL)?;
+            let given = args::int_from(options.value()?, 1, Error::COUNT_NOT_POSITIVE)?;
             if given > i64::MAX / 16 {
-                return Err(REFUSAL);
+                return Err(Error::COUNT_NOT_POSITIVE);
             }
             count = given.unsigned_abs();
         } else if options.word("JUSTID") {

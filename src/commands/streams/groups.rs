@@ -12,7 +12,7 @@ use crate::commands::table::tips::Tip;
 use crate::commands::{
     CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx, WriteCtx,
 };
-use crate::encoding::stream::UNKNOWN;
+use crate::encoding::stream::{NO_CONSUMER, UNKNOWN};
 use crate::storage::Direction;
 use crate::storage::txn::events::Class;
 use crate::types::stream::{Group, PendingRow, Stream, StreamId};
@@ -284,7 +284,7 @@ fn pending_summary(ctx: &mut ReadCtx<'_>, group: &Group) -> CmdResult {
     Ok(())
 }
 
-/// The idle time of a pending entry, in ms.
+/// The idle time of a pending entry, in ms. One that was released is idle for ever.
 pub fn idle_ms(now_ms: UnixMs, pending: &PendingRow) -> i64 {
     now_ms.as_i64().saturating_sub(pending.delivered_ms)
 }
@@ -355,7 +355,10 @@ fn pending_entries(ctx: &mut ReadCtx<'_>, mut group: Group, wanted: &Wanted<'_>)
         reply_id(ctx.reply, id);
         let name = names.of(ctx, &mut group, pending.consumer)?;
         ctx.reply.bulk(name);
-        ctx.reply.int(idle_ms(now_ms, &pending).max(0));
+        ctx.reply.int(match pending.is_released() {
+            true => -1,
+            false => idle_ms(now_ms, &pending).max(0),
+        });
         reply_count(ctx.reply, pending.deliveries);
     }
     Ok(())
@@ -377,6 +380,9 @@ impl Names {
         consumer: u64,
     ) -> Result<&[u8], Error> {
         use std::collections::hash_map::Entry;
+        if consumer == NO_CONSUMER {
+            return Ok(b"");
+        }
         Ok(match self.0.entry(consumer) {
             Entry::Occupied(name) => name.into_mut(),
             Entry::Vacant(place) => {

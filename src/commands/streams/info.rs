@@ -52,7 +52,7 @@ fn stream(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         _ => return Err(help::mistaken(args)),
     };
     let body = *stream.body();
-    ctx.reply.map(if full.is_some() { 9 } else { 10 });
+    ctx.reply.map(if full.is_some() { 15 } else { 16 });
     number(ctx, "length", body.length);
     // The size of Redis' radix tree if all nodes were full.
     let node = ctx.server.config.load().stream_node_max_entries.max(1);
@@ -63,6 +63,13 @@ fn stream(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     position(ctx, "max-deleted-entry-id", body.deleted);
     number(ctx, "entries-added", body.added);
     position(ctx, "recorded-first-entry-id", body.first);
+    let idempotence = body.idempotence;
+    number(ctx, "idmp-duration", idempotence.duration_s);
+    number(ctx, "idmp-maxsize", idempotence.most);
+    number(ctx, "pids-tracked", idempotence.producers);
+    number(ctx, "iids-tracked", idempotence.tracked);
+    number(ctx, "iids-added", idempotence.added);
+    number(ctx, "iids-duplicates", idempotence.duplicates);
     if let Some(count) = full {
         return stream_full(ctx, &stream, count);
     }
@@ -108,11 +115,12 @@ fn stream_full(ctx: &mut ReadCtx<'_>, stream: &Stream<'_>, count: u64) -> CmdRes
     ctx.reply.array(groups.len());
     for mut group in groups {
         let row = *group.row();
-        ctx.reply.map(7);
+        ctx.reply.map(8);
         ctx.reply.bulk(b"name");
         ctx.reply.bulk(group.name());
         progress(ctx, stream, &group);
         number(ctx, "pel-count", row.pending);
+        number(ctx, "nacked-count", row.released);
         pending_of_group(ctx, &mut group, count)?;
         ctx.reply.bulk(b"consumers");
         let consumers = group.all_consumers(ctx.view)?;
@@ -157,7 +165,7 @@ fn pending_of_group(ctx: &mut ReadCtx<'_>, group: &mut Group, count: u64) -> Cmd
         reply_id(ctx.reply, id);
         let name = names.of(ctx, group, pending.consumer)?;
         ctx.reply.bulk(name);
-        ctx.reply.int(pending.delivered_ms);
+        ctx.reply.int(pending.shown_ms());
         reply_count(ctx.reply, pending.deliveries);
     }
     Ok(())
@@ -282,6 +290,8 @@ pub const COMMANDS: &[Command] = &[Command::container(
                     "Added `max-deleted-entry-id`, `entries-added`, \
                      `recorded-first-entry-id`, `entries-read` and `lag`",
                 ),
+                ("8.6.0", "Added the fields of idempotent XADD"),
+                ("8.8.0", "Added `nacked-count`"),
                 (
                     "7.2.0",
                     "Added `active-time`; `seen-time` has another meaning",

@@ -3,6 +3,8 @@
 use crate::exec::testing::{Client, START_MS};
 use crate::resp::Value;
 
+mod newer;
+
 /// A reply in one line: `OK`, `(nil)`, `:1`, `bulk`, `[a b]`, `ERR …`.
 fn show(value: &Value) -> String {
     let all = |values: &[Value]| values.iter().map(show).collect::<Vec<_>>().join(" ");
@@ -265,7 +267,9 @@ fn ids_and_counters_are_set() {
         (
             "xinfo stream s",
             "[length :2 radix-tree-keys :1 radix-tree-nodes :2 last-generated-id 10-3 \
-             max-deleted-entry-id 4-4 entries-added :7 recorded-first-entry-id 5-0 groups :0 \
+             max-deleted-entry-id 4-4 entries-added :7 recorded-first-entry-id 5-0 \
+             idmp-duration :100 idmp-maxsize :100 pids-tracked :0 iids-tracked :0 iids-added :0 \
+             iids-duplicates :0 groups :0 \
              first-entry [5-0 [a 1]] last-entry [6-0 [a 1]]]",
         ),
         ("xadd s 10-3 a 1", NOT_ABOVE),
@@ -520,8 +524,9 @@ fn everything_about_a_stream() {
                 "xinfo stream s full",
                 "[length :2 radix-tree-keys :1 radix-tree-nodes :2 last-generated-id 2-0 \
                  max-deleted-entry-id 0-0 entries-added :2 recorded-first-entry-id 1-0 \
-                 entries [[1-0 [a 1]] [2-0 [a 2]]] groups [[name g last-delivered-id 1-0 \
-                 entries-read :1 lag :1 pel-count :1 pending [[1-0 c :1800000000000 :1]] \
+                 idmp-duration :100 idmp-maxsize :100 pids-tracked :0 iids-tracked :0 iids-added :0 \
+                 iids-duplicates :0 entries [[1-0 [a 1]] [2-0 [a 2]]] groups [[name g last-delivered-id 1-0 \
+                 entries-read :1 lag :1 pel-count :1 nacked-count :0 pending [[1-0 c :1800000000000 :1]] \
                  consumers [[name c seen-time :1800000000000 active-time :1800000000000 \
                  pel-count :1 pending [[1-0 :1800000000000 :1]]] [name idle \
                  seen-time :1800000000000 active-time :-1 pel-count :0 pending []]]]]]",
@@ -593,11 +598,14 @@ fn groups_know_how_far_behind_they_are() {
 /// A replica that runs the binlog has the same streams as the master.
 #[test]
 fn what_is_logged_makes_the_same_stream() {
-    for seed in 0..40 {
+    for seed in 0..60 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut master = Client::new();
         for _ in 0..150 {
-            let line = random_command(&mut rng);
+            let line = match rng.u8(..4) {
+                0 => newer::random_command(&mut rng),
+                _ => random_command(&mut rng),
+            };
             master.run(&line);
             if rng.u8(..8) == 0 {
                 master.advance_ms(rng.u64(1..50));
@@ -633,7 +641,24 @@ fn random_command(rng: &mut fastrand::Rng) -> String {
         0..=4 => format!("xadd {key} * f{} v", rng.u8(..2)),
         5 => format!("xadd {key} maxlen ~ {} * f v", rng.u8(..30)),
         6 => format!("xadd {key} maxlen {} * f v", rng.u8(..30)),
-        7 => format!("xdel {key} {id} {id}-1"),
+        7 => {
+            let word = rng
+                .choice(["", "keepref", "delref", "acked"])
+                .expect("some");
+            match rng.u8(..4) {
+                0 => format!("xdel {key} {id} {id}-1"),
+                1 => format!("xdelex {key} {word} ids 3 {id} {id}-1 {id}-2"),
+                2 => format!("xackdel {key} {group} {word} ids 3 {id} {id}-1 {id}-2"),
+                _ => {
+                    let sign = rng.choice(["=", "~"]).expect("some");
+                    let kept = rng.u8(..30);
+                    match rng.bool() {
+                        true => format!("xtrim {key} maxlen {sign} {kept} {word}"),
+                        false => format!("xadd {key} {word} minid {sign} {id} * f v"),
+                    }
+                }
+            }
+        }
         8 => format!("xgroup create {key} {group} $ mkstream"),
         9 => format!("xgroup setid {key} {group} {id}"),
         10 => match rng.u8(..6) {

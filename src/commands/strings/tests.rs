@@ -4,7 +4,7 @@ use crate::exec::testing::{Client, START_MS};
 use crate::resp::Value;
 
 /// A reply in one line: `OK`, `(nil)`, `:1`, `"bulk"`, `[a b]`, `ERR …`.
-fn show(value: &Value) -> String {
+pub(super) fn show(value: &Value) -> String {
     let all = |values: &[Value]| values.iter().map(show).collect::<Vec<_>>().join(" ");
     match value {
         Value::Simple(text) | Value::Error(text) => text.clone(),
@@ -17,7 +17,7 @@ fn show(value: &Value) -> String {
 }
 
 #[track_caller]
-fn check(client: &mut Client, cases: &[(&str, &str)]) {
+pub(super) fn check(client: &mut Client, cases: &[(&str, &str)]) {
     for (line, expected) in cases {
         assert_eq!(show(&client.run(line)), *expected, "{line}");
     }

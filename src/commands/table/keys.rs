@@ -119,6 +119,17 @@ impl KeySpec {
         }
     }
 
+    /// The number of keys at index `at`, and the keys behind it, each with a value.
+    pub(in crate::commands) const fn numpairs(at: usize, flags: KeyFlags) -> KeySpec {
+        let mut spec = KeySpec::numkeys(at, flags);
+        spec.find = Find::KeyNum {
+            at: 0,
+            first: 1,
+            step: 2,
+        };
+        spec
+    }
+
     /// One key behind a word, which is searched from index `from` on.
     pub const fn after(word: &'static str, from: isize, flags: KeyFlags) -> KeySpec {
         KeySpec {

@@ -6,15 +6,17 @@ use crate::commands::table::spec::Group;
 use std::fmt::Write;
 
 /// Groups in the order of the list, with their titles.
-const GROUPS: [(Group, &str); 20] = [
+const GROUPS: [(Group, &str); 23] = [
     (Group::String, "Strings"),
     (Group::Bitmap, "Bitmaps"),
     (Group::HyperLogLog, "HyperLogLog"),
+    (Group::Geo, "Geo"),
     (Group::Hash, "Hashes"),
     (Group::List, "Lists"),
     (Group::Set, "Sets"),
     (Group::SortedSet, "Sorted sets"),
     (Group::Stream, "Streams"),
+    (Group::SortedInt, "Sorted ints"),
     (Group::Bloom, "Bloom filters"),
     (Group::Cuckoo, "Cuckoo filters"),
     (Group::Sketch, "Count-min sketches"),
@@ -26,6 +28,7 @@ const GROUPS: [(Group, &str); 20] = [
     (Group::PubSub, "Publish and subscribe"),
     (Group::Connection, "Connection"),
     (Group::Server, "Server"),
+    (Group::Json, "JSON documents"),
     (Group::Cluster, "Cluster, which this server is no part of"),
 ];
 

@@ -11,6 +11,8 @@ pub enum Migrated {
     Keys(Part),
     /// The command, with the new name of its key and its time to live as a Unix time.
     Expiring(TtlPlace),
+    /// A SET for each key that is copied, with the time to live as a Unix time: MSETEX.
+    ExpiringPairs,
     /// The commands that make the value of its payload: RESTORE.
     Payload,
     /// A copy of a key, perhaps in another DB: COPY.
@@ -41,12 +43,17 @@ pub enum Part {
     FewerKeys,
     /// MSET with fewer pairs of key and value.
     FewerPairs,
+    /// JSON.MSET with fewer triplets of key, path and value.
+    FewerTriplets,
     /// The first key goes away, if it is the copied one: RENAME.
     Renamed,
     /// A member is removed from the first key or added to the second one: SMOVE.
     MovedMember,
     /// An element is removed from the first key: RPOPLPUSH, LMOVE.
     MovedElement(PopEnd),
+    /// As many elements are removed from the first key as the number at this index says, one
+    /// without it: LMOVEM.
+    MovedElements(PopEnd, usize),
 }
 
 /// From which end of a list an element is taken.

@@ -5,11 +5,12 @@
 //! ([`Command::read`], [`Command::write`] and so on), and from methods for what is not as
 //! it usually is.
 
-use super::keys::{KeyFlags, KeySpec, MoreKeys};
+use super::keys::{Begin, KeyFlags, KeySpec, MoreKeys};
 use super::migrated::{Migrated, Part};
 use super::secrets::Secret;
 use super::tips::Tip;
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::commands::{CmdResult, ReadCtx, SessionCtx, WriteCtx};
 use crate::encoding::ValueType;
 use crate::storage::DbIndex;
@@ -136,6 +137,8 @@ pub struct Wait {
     pub timeout_ms: u64,
     /// Whether the command is also tried again when a key is gone or holds another type.
     pub minds_loss: bool,
+    /// When the command is tried again although no key has changed, in Unix ms.
+    pub retry_ms: Option<UnixMs>,
     /// The request that is tried again, if it is not the one that came.
     pub request: Option<crate::state::request::Request>,
 }
@@ -229,6 +232,8 @@ pub enum Group {
     Bitmap,
     /// HyperLogLogs.
     HyperLogLog,
+    /// Sorted sets of positions.
+    Geo,
     /// Hashes.
     Hash,
     /// Lists.
@@ -239,6 +244,8 @@ pub enum Group {
     SortedSet,
     /// Streams.
     Stream,
+    /// Sorted ints.
+    SortedInt,
     /// The connection.
     Connection,
     /// The server.
@@ -261,6 +268,8 @@ pub enum Group {
     TopK,
     /// t-digests.
     TDigest,
+    /// JSON documents.
+    Json,
 }
 
 impl Group {
@@ -271,11 +280,13 @@ impl Group {
             Group::String => "string",
             Group::Bitmap => "bitmap",
             Group::HyperLogLog => "hyperloglog",
+            Group::Geo => "geo",
             Group::Hash => "hash",
             Group::List => "list",
             Group::Set => "set",
             Group::SortedSet => "sorted-set",
             Group::Stream => "stream",
+            Group::SortedInt => "sortedint",
             Group::Connection => "connection",
             Group::Server => "server",
             Group::Transactions => "transactions",
@@ -283,6 +294,7 @@ impl Group {
             Group::Scripting => "scripting",
             Group::Cluster => "cluster",
             Group::Bloom | Group::Cuckoo | Group::Sketch | Group::TopK | Group::TDigest => "module",
+            Group::Json => "json",
         }
     }
 }
@@ -626,8 +638,8 @@ impl Command {
         let mut indices = SmallVec::new();
         for spec in self.keys {
             let found = spec.for_each(args, |i| indices.push(i));
-            // The word of an incomplete spec may be missing.
-            if found.is_none() && !spec.flags.contains(KeyFlags::INCOMPLETE) {
+            // The word that introduces keys may be missing.
+            if found.is_none() && !matches!(spec.begin, Begin::Keyword(..)) {
                 return None;
             }
         }

@@ -22,7 +22,7 @@ type Source = Box<dyn Scored>;
 fn open(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Source> {
     match view.lookup(db, key)? {
         None => Ok(Box::new(Nothing)),
-        Some(found) => definition(found.meta.kind).scored(db, found),
+        Some(found) => definition(found.meta.kind).scored(view, db, found),
     }
 }
 
@@ -56,12 +56,22 @@ enum Aggregate {
     Sum,
     Min,
     Max,
+    /// Each set that has the member counts as its weight, whatever the score there.
+    Count,
 }
 
 impl Aggregate {
+    /// What a score in a source of this weight contributes.
+    fn weighted(self, score: f64, weight: f64) -> f64 {
+        match self {
+            Aggregate::Count => weight,
+            _ => score * weight,
+        }
+    }
+
     fn join(self, a: f64, b: f64) -> f64 {
         number(match self {
-            Aggregate::Sum => a + b,
+            Aggregate::Sum | Aggregate::Count => a + b,
             Aggregate::Min => a.min(b),
             Aggregate::Max => a.max(b),
         })
@@ -139,6 +149,7 @@ impl Operands {
                     word if args::is(word, "SUM") => Aggregate::Sum,
                     word if args::is(word, "MIN") => Aggregate::Min,
                     word if args::is(word, "MAX") => Aggregate::Max,
+                    word if args::is(word, "COUNT") => Aggregate::Count,
                     _ => return Err(Error::Syntax),
                 };
             } else if takes.scores && options.word("WITHSCORES") {
@@ -171,7 +182,7 @@ impl Operands {
         let mut scores: HashMap<Member, f64> = HashMap::new();
         for (source, weight) in &self.sources {
             source.for_each(view, &mut |score, member| {
-                let score = number(score * weight);
+                let score = number(self.aggregate.weighted(score, *weight));
                 match scores.get_mut(member) {
                     Some(sum) => *sum = self.aggregate.join(*sum, score),
                     None => {
@@ -192,13 +203,14 @@ impl Operands {
         let (mut walk, mut chunk) = (first.walk(), Vec::new());
         while walk(view, &mut chunk)? {
             'members: for (score, member) in chunk.drain(..) {
-                let mut joined = number(score * weight);
+                let mut joined = number(self.aggregate.weighted(score, *weight));
                 for (other, weight) in others {
                     let Some(score) = other.score(view, &member)? else {
                         continue 'members;
                     };
                     // As in Redis, a NaN here makes the whole sum 0 instead of counting as 0.
-                    joined = self.aggregate.join(joined, score * weight);
+                    let score = self.aggregate.weighted(score, *weight);
+                    joined = self.aggregate.join(joined, score);
                 }
                 result.push((joined, member));
             }
@@ -346,8 +358,9 @@ pub const COMMANDS: &[Command] = &[
     Command::read("zunion", -3, zunion)
         .syntax(
             "numkeys:int key... [WEIGHTS weight:int...] \
-             [AGGREGATE aggregate=(SUM|MIN|MAX)] [WITHSCORES]",
+             [AGGREGATE aggregate=(SUM|MIN|MAX|COUNT@8.8.0)] [WITHSCORES]",
         )
+        .history(&[("8.8.0", "Added `COUNT`")])
         .complexity("O(N + M log M), N: members of all sorted sets, M: members answered")
         .keys(READS)
         .doc(
@@ -358,8 +371,9 @@ pub const COMMANDS: &[Command] = &[
     Command::read("zinter", -3, zinter)
         .syntax(
             "numkeys:int key... [WEIGHTS weight:int...] \
-             [AGGREGATE aggregate=(SUM|MIN|MAX)] [WITHSCORES]",
+             [AGGREGATE aggregate=(SUM|MIN|MAX|COUNT@8.8.0)] [WITHSCORES]",
         )
+        .history(&[("8.8.0", "Added `COUNT`")])
         .complexity(
             "O(N K + M log M), N: members of the smallest sorted set, K: sorted sets, M: \
              members answered",
@@ -391,8 +405,9 @@ pub const COMMANDS: &[Command] = &[
     Command::write("zunionstore", -4, zunionstore)
         .syntax(
             "destination:key numkeys:int key... [WEIGHTS weight:int...] \
-             [AGGREGATE aggregate=(SUM|MIN|MAX)]",
+             [AGGREGATE aggregate=(SUM|MIN|MAX|COUNT@8.8.0)]",
         )
+        .history(&[("8.8.0", "Added `COUNT`")])
         .complexity("O(N + M log M), N: members of all sorted sets, M: members stored")
         .flags(Flags::DENYOOM)
         .keys(STORES)
@@ -404,8 +419,9 @@ pub const COMMANDS: &[Command] = &[
     Command::write("zinterstore", -4, zinterstore)
         .syntax(
             "destination:key numkeys:int key... [WEIGHTS weight:int...] \
-             [AGGREGATE aggregate=(SUM|MIN|MAX)]",
+             [AGGREGATE aggregate=(SUM|MIN|MAX|COUNT@8.8.0)]",
         )
+        .history(&[("8.8.0", "Added `COUNT`")])
         .complexity(
             "O(N K + M log M), N: members of the smallest sorted set, K: sorted sets, M: \
              members stored",

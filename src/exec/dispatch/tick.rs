@@ -219,6 +219,10 @@ impl Executor {
         if expired > 0 {
             self.server.stats.expired_keys.add(expired);
         }
+        let elements = self.txn.take_expired_elements();
+        if elements > 0 {
+            self.server.stats.expired_subkeys.add(elements);
+        }
         let touched_keys = std::mem::take(&mut self.tick.touched_keys);
         if self.tick.commands > 0 && self.tick.free == self.tick.commands {
             return Ok(false);

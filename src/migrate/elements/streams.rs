@@ -126,19 +126,32 @@ impl StreamMaker {
                     maker.command(&[b"XGROUP", b"CREATECONSUMER", key, &self.group, name]);
                 }
             }
-            StreamPart::Owned(id) => {
-                let at = self.pending.binary_search_by_key(&id, |(id, ..)| *id);
-                let Some((_, ms, times)) = at.ok().and_then(|at| self.pending.get(at).copied())
-                else {
-                    return;
-                };
-                if self.known != (ms, times) || self.claimed.len() >= MAX_IDS {
-                    self.claim(maker, key);
-                    self.known = (ms, times);
-                }
-                self.claimed.push(id);
+            StreamPart::Released(id) => {
+                // Commands of Redis 7.0 cannot leave it without a consumer.
+                self.consumer.clear();
+                self.own(maker, key, id);
             }
+            StreamPart::Owned(id) => self.own(maker, key, id),
+            // Only servers that add entries need idempotent ids, and those of the source expire
+            // within minutes.
+            StreamPart::Idempotence { .. }
+            | StreamPart::Producer(_)
+            | StreamPart::Iid { .. }
+            | StreamPart::IidCounts { .. } => {}
         }
+    }
+
+    /// Adds a pending entry of the current consumer.
+    fn own(&mut self, maker: &mut Maker, key: &[u8], id: StreamId) {
+        let at = self.pending.binary_search_by_key(&id, |(id, ..)| *id);
+        let Some((_, ms, times)) = at.ok().and_then(|at| self.pending.get(at).copied()) else {
+            return;
+        };
+        if self.known != (ms, times) || self.claimed.len() >= MAX_IDS {
+            self.claim(maker, key);
+            self.known = (ms, times);
+        }
+        self.claimed.push(id);
     }
 
     /// Ends the stream.

@@ -99,7 +99,15 @@ impl<'w> Writer<'w> {
         // No command reads the values of a module's type.
         let numbered = keys.iter().copied().enumerate();
         let (known, others): (Vec<_>, Vec<_>) = numbered.partition(|(_, (_, shape))| {
-            let known = ["string", "list", "set", "zset", "hash", "stream"];
+            let known = [
+                "string",
+                "list",
+                "set",
+                "zset",
+                "hash",
+                "stream",
+                "sortedint",
+            ];
             known.contains(&shape.kind.as_str())
         });
         for (_, (key, shape)) in others {

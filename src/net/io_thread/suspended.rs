@@ -11,6 +11,8 @@ use std::time::Instant;
 const COLD_PART: i64 = 3;
 /// Microseconds that they get while there are no others.
 const COLD_ALONE_US: i64 = 500;
+/// Shortest time in ms between two tries of a waiting client's command.
+const RETRY_PAUSE_MS: u64 = 10;
 
 impl IoThread {
     /// Serves connections whose requests need rows from the disk. Such a request costs several times
@@ -124,6 +126,29 @@ impl IoThread {
                         self.executor.serve_cold_key(&key);
                     }
                 }
+            }
+        }
+    }
+
+    /// Tries the commands of waiting clients again whose time for that has come.
+    pub(super) fn retry_waits(&mut self) {
+        let now_ms = clock::unix_ms();
+        while let Some(&(retry_ms, client)) = self.retries.first()
+            && retry_ms <= now_ms
+        {
+            self.retries.pop_first();
+            let waiter = self.by_client.get(&client).and_then(|token| {
+                let connection = self.connections.get(token)?;
+                connection.session.waiting.clone()
+            });
+            // The client may have another wait by now, which has a time of its own.
+            let Some(waiter) = waiter.filter(|waiter| waiter.retry_ms().is_some()) else {
+                continue;
+            };
+            self.executor.retry_waiter(&waiter);
+            if let Some(next_ms) = waiter.retry_ms().filter(|_| waiter.is_waiting()) {
+                let next_ms = next_ms.max(now_ms + RETRY_PAUSE_MS);
+                self.retries.insert((next_ms, client));
             }
         }
     }

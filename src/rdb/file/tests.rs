@@ -121,7 +121,7 @@ fn what_is_no_file_is_refused() {
     }
     for (magic, version) in [
         (b"REDIS0000", 0),
-        (b"REDIS0013", 13),
+        (b"REDIS0016", 16),
         (b"VALKEY081", 81),
         (b"VALKEY011", 11),
     ] {
@@ -151,7 +151,7 @@ fn what_is_no_file_is_refused() {
 
 #[test]
 fn what_is_written_is_read() {
-    let mut writer = FileWriter::new(Vec::new(), true);
+    let mut writer = FileWriter::new(Vec::new(), true, false);
     writer.aux(b"redis-ver", b"7.0.15");
     writer.function(b"#!lua name=lib");
     writer.select_db(70_000, 2, 1);

@@ -19,7 +19,6 @@ use super::peer::{End, Part, Peer, longest_command};
 use super::{Follower, Inbound, LIMITS, not_stored};
 use crate::base::num;
 use crate::commands::add_library;
-use crate::commands::field_times::without_field_times;
 use crate::encoding::binlog::{Offset, Position};
 use crate::encoding::system::Upstream;
 use crate::exec::{ApplyError, Executor};
@@ -60,8 +59,6 @@ pub(in crate::replication) struct Stream {
     synced: Position,
     /// Whether the master understands acknowledgements.
     acknowledges: bool,
-    /// Whether field expiry, which is not supported here, was dropped from commands.
-    lost_times: bool,
 }
 
 impl Stream {
@@ -73,7 +70,6 @@ impl Stream {
             parser: Parser::new(),
             synced: Position::NONE,
             acknowledges,
-            lost_times: false,
         }
     }
 
@@ -256,7 +252,7 @@ impl Follower<'_> {
             loaded.elements,
             loaded.bytes
         );
-        for loss in loaded.losses(true) {
+        for loss in loaded.losses() {
             log::warn!("link to {addr}: {loss}");
         }
         Ok(transfer)
@@ -348,16 +344,14 @@ impl Follower<'_> {
                 stream.in_transaction = false;
                 let whole = input.get(*used..*used + stream.begun).unwrap_or_default();
                 let input = input.get(*used + stream.begun..).unwrap_or_default();
-                self.run_transaction(whole, input, next, &mut stream.lost_times)?;
+                self.run_transaction(whole, input, next)?;
             } else if is(b"replconf") {
                 asked = true;
             } else if is(b"ping") {
                 if self.server.replication.has_replicas() {
                     self.executor.log_ping(&self.session)?;
                 }
-            } else if !args.is_empty()
-                && let Some(args) = self.strip_field_times(args, &mut stream.lost_times)
-            {
+            } else if !args.is_empty() {
                 let input = input.get(*used + stream.begun..).unwrap_or_default();
                 self.apply_ahead_of(input, &[&args], next)?;
             }
@@ -372,13 +366,7 @@ impl Follower<'_> {
     }
 
     /// Runs the commands of a transaction, from its MULTI to its EXEC; `input` follows it.
-    fn run_transaction(
-        &mut self,
-        whole: &[u8],
-        input: &[u8],
-        next: Position,
-        lost_times: &mut bool,
-    ) -> Result<(), End> {
+    fn run_transaction(&mut self, whole: &[u8], input: &[u8], next: Position) -> Result<(), End> {
         let mut parser = Parser::new();
         let mut commands: Vec<Words<'_>> = Vec::new();
         let mut rest = whole;
@@ -394,11 +382,7 @@ impl Follower<'_> {
         let (Some(_exec), false) = (commands.pop(), commands.is_empty()) else {
             return Err(End::Malformed);
         };
-        let inner = commands.into_iter().skip(1);
-        let inner: Vec<Words<'_>> = inner
-            .filter_map(|args| self.strip_field_times(args, lost_times))
-            .collect();
-        let inner: Vec<&[&[u8]]> = inner.iter().map(SmallVec::as_slice).collect();
+        let inner: Vec<&[&[u8]]> = commands.iter().skip(1).map(SmallVec::as_slice).collect();
         self.apply_ahead_of(input, &inner, next)
     }
 
@@ -413,22 +397,6 @@ impl Follower<'_> {
         let (session, ahead) = (&mut self.session, &mut self.ahead);
         let ask = |executor: &Executor| ahead.commands(executor, db, input);
         Ok(self.executor.apply_commands(session, commands, next, ask)?)
-    }
-
-    /// The command without field expiry, which is not supported here; `None` if it does
-    /// nothing else.
-    fn strip_field_times<'a>(&self, args: Words<'a>, lost_times: &mut bool) -> Option<Words<'a>> {
-        let Some(timeless) = without_field_times(&args) else {
-            return Some(args);
-        };
-        if timeless.fields > 0 && !std::mem::replace(lost_times, true) {
-            log::warn!(
-                "link to {}: fields of hashes have times of their own, which are not kept here: \
-                 such a field stays until the master removes it",
-                self.session.info.addr
-            );
-        }
-        timeless.command.map(SmallVec::from_vec)
     }
 
     /// Sends the offsets up to which the stream is applied and synced to disk.

@@ -193,7 +193,7 @@ params! {
     // Expiry and deletion
     /// Milliseconds between two passes of the expire thread.
     expire_period_ms: u64 = 100 => "expire-period-ms", int(1, 60_000);
-    /// Keys that the expire thread deletes in one commit.
+    /// Keys that the expire thread deletes in one commit; of fields of hashes four times as many.
     expire_slice_keys: u32 = 256 => "expire-slice-keys", int(1, 100_000);
     /// Rows per second that the reclaim of deleted collections removes one by one; 0 is no limit.
     reclaim_rows_per_s: u64 = 500_000 => "reclaim-rows-per-second", COUNT;
@@ -369,7 +369,7 @@ params! {
     /// Table files kept open, as far as the limit of open files permits; -1 is as many as it permits.
     rocksdb_max_open_files: i32 = 4096 => "rocksdb.max-open-files", int(-1, INT), Start;
     /// Percent of the memory budget for the row cache: copies of recently used keys, fields and members.
-    row_cache_percent: u32 = STORAGE.row_cache_percent => "hot-rows-share", int(0, 90), Start;
+    row_cache_percent: u32 = STORAGE.row_cache_percent => "row-cache-share" | "hot-rows-share", int(0, 90), Start;
     /// Percent of the rest of the memory budget for the block cache, which memtables share.
     rocksdb_block_cache_percent: u32 = STORAGE.block_cache_percent => "rocksdb.block-cache-share", int(1, 95), Start;
     /// Bits per key of the Bloom filters; 0 is no filters.

@@ -109,6 +109,9 @@ pub(in crate::storage) fn is_cacheable(key: &[u8]) -> bool {
         tag::STREAM_CONSUMER,
         tag::STREAM_CONSUMER_NAME,
         tag::STREAM_PENDING,
+        tag::STREAM_PRODUCER,
+        tag::STREAM_PRODUCER_NAME,
+        tag::JSON_NODE,
     ];
     tag::HASHED.contains(&tag) || others.contains(&tag)
 }

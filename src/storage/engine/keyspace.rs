@@ -3,6 +3,7 @@
 use super::ColumnFamily;
 use super::deleted_keys::DeletedKeys;
 use super::low_mark::LowMark;
+use crate::base::time::UnixMs;
 use crate::encoding::CollectionId;
 use crate::encoding::system::{Counts, KeyspaceId};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +19,22 @@ pub struct Keyspace {
     expires: AtomicU64,
     /// No TTL row stands before this time.
     pub(in crate::storage) ttl_low_ms: LowMark,
+    /// No row of a key with timed elements stands before this time.
+    pub(in crate::storage) due_low_ms: LowMark,
     /// No reclaim row stands before this id.
     pub(in crate::storage) reclaim_low: LowMark,
     pub(in crate::storage) deleted_keys: DeletedKeys,
+}
+
+/// Lower bounds of the rows of three indexes.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::storage) struct LowMarks {
+    /// Of the TTL index.
+    pub(in crate::storage) ttl_ms: UnixMs,
+    /// Of the index of keys with timed elements.
+    pub(in crate::storage) due_ms: UnixMs,
+    /// Of the reclaim queue.
+    pub(in crate::storage) reclaim: CollectionId,
 }
 
 impl Keyspace {
@@ -52,10 +66,13 @@ impl Keyspace {
         self.expires.store(counts.expires, Ordering::Relaxed);
     }
 
-    /// No TTL row stands before the first of these, no reclaim row before the second.
-    pub(in crate::storage) fn low_marks(&self) -> (u64, CollectionId) {
-        let reclaim = CollectionId(self.reclaim_low.begin().low);
-        (self.ttl_low_ms.begin().low, reclaim)
+    /// Where the passes of the expire thread begin.
+    pub(in crate::storage) fn low_marks(&self) -> LowMarks {
+        LowMarks {
+            ttl_ms: UnixMs(self.ttl_low_ms.begin().low),
+            due_ms: UnixMs(self.due_low_ms.begin().low),
+            reclaim: CollectionId(self.reclaim_low.begin().low),
+        }
     }
 
     pub(in crate::storage) fn new(id: KeyspaceId, cf: ColumnFamily) -> Keyspace {
@@ -66,6 +83,7 @@ impl Keyspace {
             keys: AtomicU64::new(0),
             expires: AtomicU64::new(0),
             ttl_low_ms: LowMark::default(),
+            due_low_ms: LowMark::default(),
             reclaim_low: LowMark::default(),
             deleted_keys: DeletedKeys::default(),
         }

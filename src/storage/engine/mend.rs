@@ -3,7 +3,7 @@
 //!
 //! Column families are flushed at different times, so after a loss one may be ahead of another. The
 //! keys are counted again, ids of collections that stand in some row are not used again, and every
-//! key with an expiry gets its row in the index. The binlog is emptied and a new history begins, so
+//! key with an expiry, or with elements that have one, gets its row in the index. The binlog is emptied and a new history begins, so
 //! that replicas copy everything anew.
 
 use super::{ColumnFamily, Db, Keyspace, hex, random_bytes};
@@ -92,8 +92,12 @@ fn count(db: &Db, keyspace: &Keyspace) -> Result<(Counts, u64)> {
                     let row = keys::ttl(found.meta.expire_ms, user_key);
                     index.put_cf(&keyspace.cf, row, [found.meta.kind as u8]);
                 }
+                if found.meta.due_ms.is_some() {
+                    let row = keys::due(found.meta.due_ms, keys::user_key_of_meta(key)?);
+                    index.put_cf(&keyspace.cf, row, [found.meta.kind as u8]);
+                }
             }
-            Some(tag::TTL) => {}
+            Some(tag::TTL | tag::DUE) => {}
             _ => {
                 let mut r = Reader::new(key, "element");
                 r.u8()?;

@@ -129,7 +129,7 @@ pub(super) fn check_format(db: &Db, system_cf: &ColumnFamily, names: &[String]) 
     match version {
         FORMAT_VERSION => Ok(()),
         1 => move_counts(db, system_cf),
-        // Version 3 has types that version 2 does not know; the rows of the others are the same.
+        // Version 3 has more types and kinds of rows.
         2 => put_format(db, system_cf, WriteBatch::default()),
         _ => Err(StorageError::Format(format!(
             "the database has format version {version}; this build reads versions up to \

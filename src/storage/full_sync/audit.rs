@@ -15,7 +15,7 @@
 
 use crate::base::hash::KeyedHash;
 use crate::encoding::meta::decode_reclaim;
-use crate::encoding::stream::{ConsumerRow, GroupRow, PendingRow, decode_number};
+use crate::encoding::stream::{ConsumerRow, GroupRow, NO_CONSUMER, PendingRow, decode_number};
 use crate::encoding::{Corrupt, MetaView, keys, tag};
 use crate::storage::engine::{Db, Engine, Keyspace, random_bytes};
 use crate::storage::full_sync::snapshot::DataSet;
@@ -103,6 +103,11 @@ impl Audit {
                 self.found(tag::TTL, &[&expire_ms.0.to_be_bytes(), user_key]);
                 return Ok(());
             }
+            tag::DUE => {
+                let (due_ms, user_key) = keys::split_due(key)?;
+                self.found(tag::DUE, &[&due_ms.0.to_be_bytes(), user_key]);
+                return Ok(());
+            }
             tag::RECLAIM => {
                 keys::split_reclaim(key)?;
                 return Ok(decode_reclaim(value).map(drop)?);
@@ -139,6 +144,22 @@ impl Audit {
                 self.stated(tag::STREAM_OWNED, &[PAIR, group, &owner, entry]);
             }
             tag::STREAM_OWNED => self.found(tag::STREAM_OWNED, &[PAIR, place]),
+            tag::FIELD_TIME => {
+                self.hashed(key)?;
+                let (id, place) = split(place, OF_COLLECTION)?;
+                self.found(tag::FIELD_DUE, &[PAIR, id, value, place]);
+            }
+            tag::SET_MEMBER => {
+                self.hashed(key)?;
+                if !value.is_empty() {
+                    let (id, place) = split(place, OF_COLLECTION)?;
+                    self.found(tag::MEMBER_DUE, &[PAIR, id, value, place]);
+                }
+            }
+            tag::FIELD_DUE | tag::MEMBER_DUE => {
+                keys::split_element_due(key)?;
+                self.stated(*tag, &[PAIR, place]);
+            }
             tag if tag::HASHED.contains(&tag) => self.hashed(key)?,
             _ => {}
         }
@@ -150,6 +171,10 @@ impl Audit {
         let expire_ms = found.meta.expire_ms;
         if expire_ms.is_some() {
             self.stated(tag::TTL, &[&expire_ms.0.to_be_bytes(), user_key]);
+        }
+        let due_ms = found.meta.due_ms;
+        if due_ms.is_some() {
+            self.stated(tag::DUE, &[&due_ms.0.to_be_bytes(), user_key]);
         }
         if !found.meta.rows {
             return Ok(());
@@ -182,9 +207,15 @@ impl Audit {
             (tag::STREAM_CONSUMER, group.consumers),
             (tag::STREAM_CONSUMER_NAME, group.consumers),
             (tag::STREAM_PENDING, group.pending),
+            (
+                tag::STREAM_TIMED,
+                if group.timed { group.pending } else { 0 },
+            ),
         ] {
             self.stated_count(tag, &[id, &number], rows, 0);
         }
+        let released = [id, &number, &NO_CONSUMER.to_be_bytes()];
+        self.stated_count(tag::STREAM_OWNED, &released, group.released, 0);
         Ok(())
     }
 
@@ -199,7 +230,10 @@ impl Audit {
 
     fn count(&mut self, tag: u8, key: &[u8], place: &[u8]) -> Result<()> {
         let of = match tag {
-            tag::STREAM_CONSUMER | tag::STREAM_CONSUMER_NAME | tag::STREAM_PENDING => OF_GROUP,
+            tag::STREAM_CONSUMER
+            | tag::STREAM_CONSUMER_NAME
+            | tag::STREAM_PENDING
+            | tag::STREAM_TIMED => OF_GROUP,
             tag::STREAM_OWNED => OF_CONSUMER,
             _ => OF_COLLECTION,
         };
@@ -341,10 +375,17 @@ fn about(tag: u8) -> &'static str {
         tag::SET_MEMBER => "members of sets",
         tag::ZSET_MEMBER | tag::ZSET_SCORE => "members of sorted sets",
         tag::TTL => "keys with an expiry",
+        tag::FIELD_TIME | tag::FIELD_DUE => "times of fields",
+        tag::MEMBER_DUE => "times of members",
+        tag::DUE => "keys with timed elements",
         tag::STREAM_ENTRY => "entries of streams",
         tag::STREAM_GROUP => "groups of streams",
         tag::STREAM_CONSUMER | tag::STREAM_CONSUMER_NAME => "consumers of streams",
-        tag::STREAM_PENDING | tag::STREAM_OWNED => "pending entries of streams",
+        tag::SORTED_INT => "integers of sorted ints",
+        tag::STREAM_PENDING | tag::STREAM_OWNED | tag::STREAM_TIMED => "pending entries of streams",
+        tag::STREAM_IID | tag::STREAM_IID_ORDER => "idempotent ids of streams",
+        tag::STREAM_PRODUCER | tag::STREAM_PRODUCER_NAME => "producers of streams",
+        tag::JSON_NODE => "parts of JSON documents",
         _ => "elements of values",
     }
 }

@@ -6,7 +6,11 @@ use crate::encoding::meta::{Counted, MetaView};
 use crate::encoding::reader::Reader;
 use crate::encoding::{CollectionId, Meta, ValueType, keys, tag};
 use crate::storage::Direction;
-use crate::storage::{DbIndex, Engine, KeyMeta, MemtableRep, StorageConfig, Txn, View};
+use crate::storage::engine::cold_reads::MAX_ROUNDS;
+use crate::storage::txn::ReadLimits;
+use crate::storage::{
+    DbIndex, Engine, KeyMeta, MemtableRep, Result, StorageConfig, StorageError, Txn, View,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +22,8 @@ pub struct Runner {
     elapsed_ms: u64,
     entries_before: u64,
     model_entries_before: u64,
+    /// How many attempts of commands lacked rows.
+    pub retries: u64,
 }
 
 pub fn config(dir: &Path, memtable: MemtableRep) -> StorageConfig {
@@ -42,6 +48,7 @@ impl Runner {
             elapsed_ms: model.elapsed_ms,
             entries_before: engine.binlog.range().next_entry,
             model_entries_before: model.entries,
+            retries: 0,
             engine,
         }
     }
@@ -101,37 +108,26 @@ impl Runner {
         self.engine.make_durable().unwrap();
     }
 
+    /// Runs a command as an IO thread does: without waiting for the disk, and again when the rows
+    /// that it lacked were read. A command that lacks rows leaves nothing behind.
     fn command(&mut self, op: &Op) {
-        let txn = &mut self.txn;
-        txn.start_command();
-        match op {
-            Op::Put(at, key) => put(txn, *at, key),
-            Op::SetField(at, field, value) => set_field(txn, *at, field, value),
-            Op::DeleteField(at, field) => delete_field(txn, *at, field),
-            Op::PushFront(at, value) => push_front(txn, *at, value),
-            Op::CutFront(at, n) => cut_front(txn, *at, *n),
-            Op::Delete(at) => {
-                txn.delete_key(DbIndex(at.db), at.name).unwrap();
-            }
-            Op::Rename(at, to) => rename(txn, *at, to),
-            Op::SetExpiry(at, expire_ms) => {
-                if let Some(old) = lookup(txn, *at) {
-                    txn.set_expiry(DbIndex(at.db), at.name, &old, *expire_ms)
-                        .unwrap();
+        for _ in 0..MAX_ROUNDS {
+            let savepoint = self.txn.savepoint();
+            self.txn.limit_reads(ReadLimits::InMemory);
+            let done = run(&mut self.txn, op);
+            self.txn.limit_reads(ReadLimits::None);
+            match done {
+                Err(StorageError::NotInMemory) => {
+                    self.txn.rollback(&savepoint);
+                    self.retries += 1;
+                    let reads = self.txn.take_cold_reads();
+                    assert!(!reads.is_empty(), "{op:?} does not say what it lacks");
+                    self.engine.wait_for_reads(reads);
                 }
+                done => return done.unwrap(),
             }
-            Op::Clear(db) => {
-                if txn.counts(DbIndex(*db)).keys > 0 {
-                    txn.clear_db(DbIndex(*db)).unwrap();
-                }
-            }
-            Op::Swap(a, b) => txn.swap_dbs(DbIndex(*a), DbIndex(*b)),
-            Op::Look(at) => {
-                lookup(txn, *at);
-            }
-            _ => unreachable!("not a command"),
         }
-        self.txn.finish_command(DbIndex(0), &[b"command"]);
+        run(&mut self.txn, op).unwrap();
     }
 
     /// Compares what the writing thread reads, its own writes included.
@@ -164,16 +160,48 @@ impl Runner {
     }
 }
 
-fn lookup(txn: &mut Txn, at: At) -> Option<KeyMeta> {
-    let found = txn.lookup(DbIndex(at.db), at.name).unwrap();
-    let hash = txn.key_hash(DbIndex(at.db), at.name);
-    txn.lock([hash].into_iter()).unwrap();
-    found
+fn run(txn: &mut Txn, op: &Op) -> Result<()> {
+    txn.start_command();
+    match op {
+        Op::Put(at, key) => put(txn, *at, key)?,
+        Op::SetField(at, field, value) => set_field(txn, *at, field, value)?,
+        Op::DeleteField(at, field) => delete_field(txn, *at, field)?,
+        Op::PushFront(at, value) => push_front(txn, *at, value)?,
+        Op::CutFront(at, n) => cut_front(txn, *at, *n)?,
+        Op::Delete(at) => {
+            txn.delete_key(DbIndex(at.db), at.name)?;
+        }
+        Op::Rename(at, to) => rename(txn, *at, to)?,
+        Op::SetExpiry(at, expire_ms) => {
+            if let Some(old) = lookup(txn, *at)? {
+                txn.set_expiry(DbIndex(at.db), at.name, &old, *expire_ms)?;
+            }
+        }
+        Op::Clear(db) => {
+            if txn.counts(DbIndex(*db)).keys > 0 {
+                txn.clear_db(DbIndex(*db))?;
+            }
+        }
+        Op::Swap(a, b) => txn.swap_dbs(DbIndex(*a), DbIndex(*b)),
+        Op::Look(at) => {
+            lookup(txn, *at)?;
+        }
+        _ => unreachable!("not a command"),
+    }
+    txn.finish_command(DbIndex(0), &[b"command"]);
+    Ok(())
 }
 
-fn put(txn: &mut Txn, at: At, key: &Key) {
+fn lookup(txn: &mut Txn, at: At) -> Result<Option<KeyMeta>> {
+    let found = txn.lookup(DbIndex(at.db), at.name)?;
+    let hash = txn.key_hash(DbIndex(at.db), at.name);
+    txn.lock([hash].into_iter())?;
+    Ok(found)
+}
+
+fn put(txn: &mut Txn, at: At, key: &Key) -> Result<()> {
     let db = DbIndex(at.db);
-    let old = lookup(txn, at);
+    let old = lookup(txn, at)?;
     let mut meta = Meta::new(ValueType::String);
     meta.expire_ms = key.expire_ms;
     let body = match &key.content {
@@ -184,7 +212,7 @@ fn put(txn: &mut Txn, at: At, key: &Key) {
             let id = txn.new_id();
             for (field, value) in fields {
                 let row_key = field_row(txn, id, field);
-                txn.put_row(db, &row_key, value).unwrap();
+                txn.put_row(db, &row_key, value)?;
             }
             let count = fields.len() as u64;
             Counted { id, count }.encode().to_vec()
@@ -195,13 +223,13 @@ fn put(txn: &mut Txn, at: At, key: &Key) {
             let id = txn.new_id();
             for (index, item) in (*first..).zip(items) {
                 let row_key = keys::indexed(tag::LIST_ITEM, id, index);
-                txn.put_row(db, &row_key, item).unwrap();
+                txn.put_row(db, &row_key, item)?;
             }
             list_body(id, *first, first + items.len() as i64)
         }
     };
-    txn.replace_key(db, at.name, old.as_ref(), meta, &body)
-        .unwrap();
+    txn.replace_key(db, at.name, old.as_ref(), meta, &body)?;
+    Ok(())
 }
 
 fn list_body(id: CollectionId, first: i64, end: i64) -> Vec<u8> {
@@ -219,82 +247,82 @@ fn field_row(view: &View, id: CollectionId, field: &[u8]) -> keys::RowKey {
     keys::hashed(tag::HASH_FIELD, id, view.engine().hash.hash(field), field)
 }
 
-fn set_field(txn: &mut Txn, at: At, field: &[u8], value: &[u8]) {
+fn set_field(txn: &mut Txn, at: At, field: &[u8], value: &[u8]) -> Result<()> {
     let db = DbIndex(at.db);
-    let Some(old) = lookup(txn, at).filter(|k| k.meta.kind == ValueType::Hash) else {
-        return;
+    let Some(old) = lookup(txn, at)?.filter(|k| k.meta.kind == ValueType::Hash) else {
+        return Ok(());
     };
     let mut counted = old.counted().unwrap();
     let row_key = field_row(txn, counted.id, field);
-    counted.count += u64::from(txn.row(db, &row_key).unwrap().is_none());
-    txn.put_row(db, &row_key, value).unwrap();
-    txn.put_key(db, at.name, Some(&old.meta), old.meta, &counted.encode())
-        .unwrap();
+    counted.count += u64::from(txn.row(db, &row_key)?.is_none());
+    txn.put_row(db, &row_key, value)?;
+    txn.put_key(db, at.name, Some(&old.meta), old.meta, &counted.encode())?;
+    Ok(())
 }
 
-fn delete_field(txn: &mut Txn, at: At, field: &[u8]) {
+fn delete_field(txn: &mut Txn, at: At, field: &[u8]) -> Result<()> {
     let db = DbIndex(at.db);
-    let Some(old) = lookup(txn, at).filter(|k| k.meta.kind == ValueType::Hash) else {
-        return;
+    let Some(old) = lookup(txn, at)?.filter(|k| k.meta.kind == ValueType::Hash) else {
+        return Ok(());
     };
     let mut counted = old.counted().unwrap();
     let row_key = field_row(txn, counted.id, field);
-    if txn.row(db, &row_key).unwrap().is_none() {
-        return;
+    if txn.row(db, &row_key)?.is_none() {
+        return Ok(());
     }
     counted.count -= 1;
     if counted.count == 0 {
-        txn.remove_key(db, at.name, &old).unwrap();
-        return;
+        txn.remove_key(db, at.name, &old)?;
+        return Ok(());
     }
-    txn.delete_row(db, &row_key).unwrap();
-    txn.put_key(db, at.name, Some(&old.meta), old.meta, &counted.encode())
-        .unwrap();
+    txn.delete_row(db, &row_key)?;
+    txn.put_key(db, at.name, Some(&old.meta), old.meta, &counted.encode())?;
+    Ok(())
 }
 
-fn push_front(txn: &mut Txn, at: At, value: &[u8]) {
+fn push_front(txn: &mut Txn, at: At, value: &[u8]) -> Result<()> {
     let db = DbIndex(at.db);
-    let Some(old) = lookup(txn, at).filter(|k| k.meta.kind == ValueType::List) else {
-        return;
+    let Some(old) = lookup(txn, at)?.filter(|k| k.meta.kind == ValueType::List) else {
+        return Ok(());
     };
     let (id, first, end) = split_list_body(&old.body);
     let row_key = keys::indexed(tag::LIST_ITEM, id, first - 1);
-    txn.put_row(db, &row_key, value).unwrap();
+    txn.put_row(db, &row_key, value)?;
     let body = list_body(id, first - 1, end);
-    txn.put_key(db, at.name, Some(&old.meta), old.meta, &body)
-        .unwrap();
+    txn.put_key(db, at.name, Some(&old.meta), old.meta, &body)?;
+    Ok(())
 }
 
-fn cut_front(txn: &mut Txn, at: At, n: usize) {
+fn cut_front(txn: &mut Txn, at: At, n: usize) -> Result<()> {
     let db = DbIndex(at.db);
-    let Some(old) = lookup(txn, at).filter(|k| k.meta.kind == ValueType::List) else {
-        return;
+    let Some(old) = lookup(txn, at)?.filter(|k| k.meta.kind == ValueType::List) else {
+        return Ok(());
     };
     let (id, first, end) = split_list_body(&old.body);
     let cut = (first + n as i64).min(end);
     if cut == end {
-        txn.remove_key(db, at.name, &old).unwrap();
-        return;
+        txn.remove_key(db, at.name, &old)?;
+        return Ok(());
     }
     let row = |index| keys::indexed(tag::LIST_ITEM, id, index);
-    txn.delete_rows(db, &row(first), &row(cut)).unwrap();
+    txn.delete_rows(db, &row(first), &row(cut))?;
     let body = list_body(id, cut, end);
-    txn.put_key(db, at.name, Some(&old.meta), old.meta, &body)
-        .unwrap();
+    txn.put_key(db, at.name, Some(&old.meta), old.meta, &body)?;
+    Ok(())
 }
 
-fn rename(txn: &mut Txn, at: At, to: &[u8]) {
+fn rename(txn: &mut Txn, at: At, to: &[u8]) -> Result<()> {
     let db = DbIndex(at.db);
-    let Some(found) = lookup(txn, at) else {
-        return;
+    let Some(found) = lookup(txn, at)? else {
+        return Ok(());
     };
     if at.name == to {
-        return;
+        return Ok(());
     }
-    let old = txn.lookup(db, to).unwrap();
-    txn.unlink_key(db, at.name, &found).unwrap();
-    txn.replace_key(db, to, old.as_ref(), found.meta, &found.body)
-        .unwrap();
+    let old = txn.lookup(db, to)?;
+    txn.unlink_key(db, at.name, &found)?;
+    txn.replace_key(db, to, old.as_ref(), found.meta, &found.body)?;
+    Ok(())
 }
 
 fn compare(view: &mut View, model: &Model) {

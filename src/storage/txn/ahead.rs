@@ -208,7 +208,13 @@ mod tests {
             rows: true,
             ..Meta::new(ValueType::Set)
         };
-        let body = Grown { counted, peak }.encode();
+        let timed = 0;
+        let body = Grown {
+            counted,
+            peak,
+            timed,
+        }
+        .encode();
         txn.put_key(DB, key, None, meta, &body).unwrap();
     }
 
@@ -327,6 +333,7 @@ mod tests {
                     let body = Grown {
                         counted,
                         peak: count,
+                        timed: 0,
                     }
                     .encode();
                     let meta = found.meta;

@@ -1,7 +1,9 @@
 //! What the commands of a turn do not find in memory, while they must not wait for the disk (see
 //! [`crate::storage::engine::cold_reads`]).
 
+use crate::base::num;
 use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
+use crate::encoding::tag;
 use crate::storage::engine::Keyspace;
 use crate::storage::engine::cold_reads::{ColdRead, MAX_ROUNDS, ROUND_READS};
 use crate::storage::engine::rows::ColdList;
@@ -103,11 +105,12 @@ impl View {
     pub fn look_for_members(&self, members: &[&[u8]]) {
         let missed = self.cold.wanted.borrow().last().and_then(|read| {
             let (keyspace, key) = read.as_row()?;
-            let (hash, member) = keys::split_hashed(key).ok()?;
-            let is_hashed =
-                keys::map_prefix(key).is_some() && hash == self.engine.hash.hash(member);
-            let prefix = RowKey::from_slice(&key[..ELEMENT_PREFIX_LEN]);
-            is_hashed.then(|| (keyspace.clone(), prefix))
+            let is_number = key.first() == Some(&tag::SORTED_INT);
+            let is_hashed = keys::map_prefix(key).is_some()
+                && keys::split_hashed(key)
+                    .is_ok_and(|(hash, member)| hash == self.engine.hash.hash(member));
+            let prefix = RowKey::from_slice(key.get(..ELEMENT_PREFIX_LEN)?);
+            (is_number || is_hashed).then(|| (keyspace.clone(), prefix))
         });
         let Some((keyspace, prefix)) = missed else {
             return;
@@ -122,8 +125,15 @@ impl View {
         let members = members.iter().filter(|member| member.len() <= MEMBER_MAX);
         for member in members.take(ROUND_READS) {
             let mut key = prefix.clone();
-            key.extend_from_slice(&self.engine.hash.hash(member).to_be_bytes());
-            key.extend_from_slice(member);
+            if key.first() == Some(&tag::SORTED_INT) {
+                let Some(n) = num::parse_u64(member) else {
+                    continue;
+                };
+                key.extend_from_slice(&n.to_be_bytes());
+            } else {
+                key.extend_from_slice(&self.engine.hash.hash(member).to_be_bytes());
+                key.extend_from_slice(member);
+            }
             self.look_up(DbIndex(db), &key);
         }
     }

@@ -315,6 +315,7 @@ impl Txn {
         for delta in &view.batch.deltas {
             if let Some(keyspace) = view.by_id(delta.keyspace) {
                 keyspace.ttl_low_ms.announce(delta.ttl_ms);
+                keyspace.due_low_ms.announce(delta.due_ms);
                 keyspace.reclaim_low.announce(delta.reclaim);
             }
         }

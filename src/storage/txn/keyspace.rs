@@ -2,7 +2,7 @@
 //! removal, counts, and the queue of dead collections.
 //!
 //! I5: all changes of a key's existence or expiry go through [`Txn::put_key`] and
-//! [`Txn::remove_key`], which change counts and TTL index with the row. I6: the element rows of a
+//! [`Txn::remove_key`], which change counts, TTL index and index of due elements with the row. I6: the element rows of a
 //! removed or replaced key stay where they are, under an id that is never looked up again, and go
 //! to the reclaim queue.
 //!
@@ -150,6 +150,9 @@ impl View {
             self.delete(keyspace, &keys::ttl(old.meta.expire_ms, key));
             expires = -1;
         }
+        if old.meta.due_ms.is_some() {
+            self.delete(keyspace, &keys::due(old.meta.due_ms, key));
+        }
         self.change_counts(keyspace, -1, expires);
         self.retire(keyspace, old)
     }
@@ -203,6 +206,18 @@ impl Txn {
             }
         } else if old.is_some_and(|m| m.kind != new.kind) && new.expire_ms.is_some() {
             self.put(keyspace, &keys::ttl(new.expire_ms, key), &[new.kind as u8]);
+        }
+        let old_due_ms = old.map_or(UnixMs::NONE, |m| m.due_ms);
+        if old_due_ms != new.due_ms {
+            if old_due_ms.is_some() {
+                self.delete(keyspace, &keys::due(old_due_ms, key));
+            }
+            if new.due_ms.is_some() {
+                self.put(keyspace, &keys::due(new.due_ms, key), &[new.kind as u8]);
+                self.note_due(keyspace, new.due_ms);
+            }
+        } else if old.is_some_and(|m| m.kind != new.kind) && new.due_ms.is_some() {
+            self.put(keyspace, &keys::due(new.due_ms, key), &[new.kind as u8]);
         }
         let keys = i64::from(old.is_none());
         let expires = i64::from(new.expire_ms.is_some()) - i64::from(old_expire_ms.is_some());

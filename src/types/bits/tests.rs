@@ -201,6 +201,25 @@ fn values_agree_with_slices() {
     }
 }
 
+/// One byte of the result, from those of the sources.
+fn combined(operation: Operation, bytes: &[u8]) -> u8 {
+    let others = bytes[1..].iter().fold(0, |a, b| a | b);
+    let counted = |bit: u32| bytes.iter().filter(|byte| *byte >> bit & 1 == 1).count();
+    match operation {
+        Operation::And => bytes.iter().fold(0xff, |a, b| a & b),
+        Operation::Or => bytes[0] | others,
+        Operation::Xor => bytes.iter().fold(0, |a, b| a ^ b),
+        Operation::Not => !bytes[0],
+        Operation::Diff => bytes[0] & !others,
+        Operation::Diff1 => others & !bytes[0],
+        Operation::AndOr => bytes[0] & others,
+        Operation::One => (0..8)
+            .filter(|bit| counted(*bit) == 1)
+            .map(|bit| 1 << bit)
+            .sum(),
+    }
+}
+
 #[test]
 fn combinations_agree_with_slices() {
     let mut random = Random::new();
@@ -210,9 +229,13 @@ fn combinations_agree_with_slices() {
         Operation::Or,
         Operation::Xor,
         Operation::Not,
+        Operation::Diff,
+        Operation::Diff1,
+        Operation::AndOr,
+        Operation::One,
     ];
-    for round in 0..200 {
-        let operation = operations[round % 4];
+    for round in 0..400 {
+        let operation = operations[round % operations.len()];
         let names: &[&[u8]] = match operation {
             Operation::Not => &[b"a"],
             _ => &[&b"a"[..], b"b", b"c", b"none"][..1 + random.below(4) as usize],
@@ -237,12 +260,7 @@ fn combinations_agree_with_slices() {
         let expected: Vec<u8> = (0..len)
             .map(|at| {
                 let bytes = values.iter().map(|v| v.get(at).copied().unwrap_or(0));
-                match operation {
-                    Operation::And => bytes.fold(0xff, |a, b| a & b),
-                    Operation::Or => bytes.fold(0, |a, b| a | b),
-                    Operation::Xor => bytes.fold(0, |a, b| a ^ b),
-                    Operation::Not => !values[0][at],
-                }
+                combined(operation, &bytes.collect::<Vec<u8>>())
             })
             .collect();
         let combined = combine(&mut bench.txn, DB, operation, dest, names).unwrap();
@@ -284,18 +302,17 @@ fn large_combinations_are_made_in_steps() {
         (Operation::Or, &[0, 2]),
         (Operation::Xor, &[1, 2, 0]),
         (Operation::Xor, &[2, 2]),
+        (Operation::Diff, &[2, 0, 1]),
+        (Operation::Diff1, &[1, 0, 2]),
+        (Operation::AndOr, &[0, 1, 2]),
+        (Operation::One, &[0, 1, 2, 0]),
     ] {
         let keys: Vec<&[u8]> = sources.iter().map(|n| names[*n]).collect();
         let len = sources.iter().map(|n| values[*n].len()).max().unwrap_or(0);
         let expected: Vec<u8> = (0..len)
             .map(|at| {
                 let bytes = sources.iter().map(|n| byte(&values[*n], at));
-                match operation {
-                    Operation::And => bytes.fold(0xff, |a, b| a & b),
-                    Operation::Or => bytes.fold(0, |a, b| a | b),
-                    Operation::Xor => bytes.fold(0, |a, b| a ^ b),
-                    Operation::Not => !byte(&values[sources[0]], at),
-                }
+                combined(operation, &bytes.collect::<Vec<u8>>())
             })
             .collect();
         let made = combine(&mut bench.txn, DB, operation, b"d", &keys).unwrap();
@@ -325,7 +342,15 @@ fn sparse_values_cost_what_is_in_them() {
         set(&mut bench.txn, DB, key, last, true, LIMIT).unwrap();
     }
     bench.commit();
-    for (operation, ones) in [(Operation::Or, 3), (Operation::And, 1), (Operation::Xor, 3)] {
+    for (operation, ones) in [
+        (Operation::Or, 3),
+        (Operation::And, 1),
+        (Operation::Xor, 3),
+        (Operation::Diff, 0),
+        (Operation::Diff1, 2),
+        (Operation::AndOr, 1),
+        (Operation::One, 2),
+    ] {
         let keys: &[&[u8]] = &[b"a", b"b", b"c"];
         let len = combine(&mut bench.txn, DB, operation, b"d", keys).unwrap();
         assert_eq!(len, LIMIT);

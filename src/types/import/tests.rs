@@ -28,7 +28,7 @@ fn load(client: &Client, bytes: &[u8]) -> Result<Loaded, ImportError> {
 }
 
 fn file(write: impl FnOnce(&mut FileWriter<Vec<u8>>)) -> Vec<u8> {
-    let mut writer = FileWriter::new(Vec::new(), true);
+    let mut writer = FileWriter::new(Vec::new(), true, false);
     write(&mut writer);
     writer.end().expect("a Vec takes all")
 }
@@ -226,7 +226,7 @@ fn empty_collections_are_passed_over() {
 }
 
 #[test]
-fn times_of_fields_are_counted_and_those_past_them_left_out() {
+fn times_of_fields_are_kept_and_fields_past_them_left_out() {
     let mut client = Client::new();
     let mut hashes = timed_hashes(
         [b"over", b"plain", b"later"],
@@ -244,23 +244,22 @@ fn times_of_fields_are_counted_and_those_past_them_left_out() {
         }
     });
     let loaded = load(&client, &bytes).expect("a file");
-    let lost = FieldTimes {
-        hashes: 8,
-        fields: 16,
-    };
-    assert_eq!(
-        (loaded.keys, loaded.elements, loaded.field_times),
-        (8, 20, lost)
-    );
-    assert_eq!(
-        lost.to_string(),
-        "16 fields of 8 hashes had times of their own, which are not kept: those past their time were left out, the others do not expire"
-    );
+    assert_eq!((loaded.keys, loaded.elements), (8, 20));
+    assert_eq!(loaded.losses().count(), 0);
     for n in 0..8 {
         let fields = if n < 4 { 2 } else { 3 };
         assert_eq!(
             client.run(&format!("hlen h{n}")),
             Value::Int(fields),
+            "h{n}"
+        );
+        let (later, at_ms) = match n < 4 {
+            true => ("later", START_MS + 60_000),
+            false => ("c", START_MS + 2),
+        };
+        assert_eq!(
+            client.run(&format!("hpexpiretime h{n} fields 1 {later}")),
+            Value::Array(vec![Value::Int(at_ms.as_i64())]),
             "h{n}"
         );
     }

@@ -4,15 +4,17 @@ use super::Members;
 use crate::base::num;
 use crate::base::time::UnixMs;
 use crate::encoding::meta::Counted;
-use crate::encoding::{CollectionId, Corrupt, ValueType, keys, packed, tag};
+use crate::encoding::timed::{Entries, Entry, entries};
+use crate::encoding::{CollectionId, Meta, ValueType, keys, tag};
 use crate::rdb::Element;
 use crate::storage::{DbIndex, Direction, KeyMeta, Txn, View};
 use crate::types::definition::{
-    Added, Build, Definition, Each, EachScored, Limits, Member, NextScored, Scored, Sortable,
-    Stored, all_elements, count_packed, each_packed, is_within, of_another_type,
+    Added, Build, Definition, Each, EachScored, Limits, Member, NextScored, ROW_OVERHEAD, Scored,
+    Sortable, Stored, all_elements, count_packed, each_packed, is_within, of_another_type,
 };
 use crate::types::hashed::{Chunk, Walk};
 use crate::types::source::Source;
+use crate::types::timed_rows::TimedRows;
 use crate::types::{OpResult, RestoreError};
 use std::ops::{ControlFlow, Range};
 
@@ -22,13 +24,57 @@ pub struct HashType;
 /// The definition of sets.
 pub struct SetType;
 
-/// The number of items in a packed body, or of elements in rows; the items of a packed
-/// hash are its fields and values.
-fn texts(stored: Stored<'_>) -> OpResult<u64> {
+/// The tag of the rows of members.
+fn element_tag(kind: ValueType) -> u8 {
+    if kind == ValueType::Set {
+        tag::SET_MEMBER
+    } else {
+        tag::HASH_FIELD
+    }
+}
+
+/// Bytes of a time.
+const TIME_BYTES: u64 = 8;
+
+/// The number of elements.
+fn count(stored: Stored<'_>) -> OpResult<u64> {
     if stored.meta.rows {
         return Ok(Counted::decode(stored.body)?.count);
     }
-    count_packed(packed::items(stored.body))
+    count_packed(packed_entries(stored))
+}
+
+fn packed_entries(stored: Stored<'_>) -> Entries<'_> {
+    let Meta { kind, due_ms, .. } = stored.meta;
+    entries(stored.body, kind, due_ms.is_some())
+}
+
+/// Calls `each` with the members of a value, their values and their expiry, until it breaks.
+fn walk(
+    source: &mut dyn Source,
+    db: DbIndex,
+    stored: Stored<'_>,
+    each: &mut dyn FnMut(Entry<'_>) -> OpResult<ControlFlow<()>>,
+) -> OpResult<ControlFlow<()>> {
+    if !stored.meta.rows {
+        return each_packed(packed_entries(stored), each);
+    }
+    let id = Counted::decode(stored.body)?.id;
+    let tag = element_tag(stored.meta.kind);
+    let (from, to) = (keys::element_prefix(tag, id), keys::element_end(tag, id));
+    let mut each_row = |row_key: &[u8], row: &[u8], expire_ms| {
+        each(Entry {
+            member: keys::split_hashed(row_key)?.1,
+            value: row,
+            expire_ms,
+        })
+    };
+    match stored.meta.due_ms {
+        UnixMs::NONE => source.each_row(db, &from, &to, &mut |row_key, row| {
+            each_row(row_key, row, UnixMs::NONE)
+        }),
+        _ => TimedRows { db, tag, id }.walk(source, &from, &to, &mut each_row),
+    }
 }
 
 impl Definition for HashType {
@@ -39,34 +85,17 @@ impl Definition for HashType {
         stored: Stored<'_>,
         each: Each<'_>,
     ) -> OpResult<ControlFlow<()>> {
-        let mut each_field = |field: &[u8], value: &[u8]| {
+        walk(source, db, stored, &mut |entry| {
             each(Element::Field {
-                field,
-                value,
-                expire_ms: UnixMs::NONE,
+                field: entry.member,
+                value: entry.value,
+                expire_ms: entry.expire_ms,
             })
-        };
-        if !stored.meta.rows {
-            let mut items = packed::items(stored.body);
-            while let Some(field) = items.next() {
-                let value = items.next().ok_or(Corrupt("packed hash"))??;
-                if each_field(field?, value)?.is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-            return Ok(ControlFlow::Continue(()));
-        }
-        let id = Counted::decode(stored.body)?.id;
-        let from = keys::element_prefix(tag::HASH_FIELD, id);
-        let to = keys::element_end(tag::HASH_FIELD, id);
-        source.each_row(db, &from, &to, &mut |row_key, row| {
-            each_field(keys::split_hashed(row_key)?.1, row)
         })
     }
 
     fn count(&self, stored: Stored<'_>) -> OpResult<u64> {
-        let texts = texts(stored)?;
-        Ok(if stored.meta.rows { texts } else { texts / 2 })
+        count(stored)
     }
 
     fn build<'k>(
@@ -85,9 +114,24 @@ impl Definition for HashType {
         found: &KeyMeta,
         limits: &Limits,
     ) -> OpResult<&'static str> {
-        Ok(match is_within(self, view, db, found, limits.hash)? {
-            true => "listpack",
-            false => "hashtable",
+        let is_small = is_within(self, view, db, found, limits.hash)?;
+        Ok(match (is_small, found.meta.due_ms) {
+            (true, UnixMs::NONE) => "listpack",
+            (true, _) => "listpackex",
+            (false, _) => "hashtable",
+        })
+    }
+
+    /// A field with a time has two rows more: the time, and its place in the order of times.
+    fn row_bytes(&self, element: &Element<'_>) -> Option<u64> {
+        let bytes = element.bytes() as u64 + ROW_OVERHEAD;
+        Some(match *element {
+            Element::Field {
+                field, expire_ms, ..
+            } if expire_ms.is_some() => {
+                bytes + 2 * (field.len() as u64 + TIME_BYTES + ROW_OVERHEAD)
+            }
+            _ => bytes,
         })
     }
 }
@@ -100,20 +144,13 @@ impl Definition for SetType {
         stored: Stored<'_>,
         each: Each<'_>,
     ) -> OpResult<ControlFlow<()>> {
-        if !stored.meta.rows {
-            let members = packed::items(stored.body);
-            return each_packed(members, |member| each(Element::Member(member)));
-        }
-        let id = Counted::decode(stored.body)?.id;
-        let from = keys::element_prefix(tag::SET_MEMBER, id);
-        let to = keys::element_end(tag::SET_MEMBER, id);
-        source.each_row(db, &from, &to, &mut |row_key, _| {
-            each(Element::Member(keys::split_hashed(row_key)?.1))
+        walk(source, db, stored, &mut |entry| {
+            each(Element::Member(entry.member))
         })
     }
 
     fn count(&self, stored: Stored<'_>) -> OpResult<u64> {
-        texts(stored)
+        count(stored)
     }
 
     fn build<'k>(
@@ -153,8 +190,12 @@ impl Definition for SetType {
         Ok(set.map(|set| Box::new(set) as Box<dyn Sortable>))
     }
 
-    fn scored(&self, db: DbIndex, found: KeyMeta) -> OpResult<Box<dyn Scored>> {
-        Ok(Box::new(Members::from_meta(db, found)?))
+    fn scored(&self, view: &View, db: DbIndex, found: KeyMeta) -> OpResult<Box<dyn Scored>> {
+        Ok(Box::new(Members::from_meta(
+            db,
+            found,
+            view.expiry_now_ms(),
+        )?))
     }
 }
 
@@ -240,7 +281,7 @@ impl<'k> BuildMembers<'k> {
 }
 
 impl Build for BuildMembers<'_> {
-    /// Expired fields are left out; other fields lose their expiry.
+    /// Fields whose time is over are left out, unless the server is a replica.
     fn add(&mut self, txn: &mut Txn, element: Element<'_>) -> Result<Added, RestoreError> {
         let is_hash = self.value_type == ValueType::Hash;
         let is_new = match element {
@@ -250,8 +291,16 @@ impl Build for BuildMembers<'_> {
             {
                 return Ok(Added::Uncounted);
             }
-            Element::Field { field, value, .. } if is_hash => {
-                self.members.insert(txn, field, value)?
+            Element::Field {
+                field,
+                value,
+                expire_ms,
+            } if is_hash => {
+                let is_new = self.members.insert(txn, field, value)?;
+                if expire_ms.is_some() {
+                    self.members.set_time(txn, field, expire_ms)?;
+                }
+                is_new
             }
             _ => return Err(of_another_type()),
         };
@@ -263,7 +312,11 @@ impl Build for BuildMembers<'_> {
     }
 
     fn counted_tags(&self) -> &'static [u8] {
-        self.value_type.element_tags()
+        if self.value_type == ValueType::Set {
+            &[tag::SET_MEMBER]
+        } else {
+            &[tag::HASH_FIELD]
+        }
     }
 
     fn finish(self: Box<Self>, txn: &mut Txn) -> Result<(), RestoreError> {

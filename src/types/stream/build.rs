@@ -1,6 +1,6 @@
 //! Builds a stream from its parts, in the order of [`super::parts`].
 
-use super::{Group, Stream, lag};
+use super::{DURATION_MOST_S, Group, IDS_MOST, Stream, lag};
 use crate::encoding::CollectionId;
 use crate::encoding::stream::StreamId;
 use crate::rdb::{self, StreamPart, StreamState};
@@ -11,6 +11,8 @@ const ORDER: rdb::Error = rdb::Error::Corrupt("the parts of a stream out of orde
 const TWICE: rdb::Error =
     rdb::Error::Corrupt("a group, a consumer or an entry that is there twice");
 const OWNER: rdb::Error = rdb::Error::Corrupt("a pending entry without one owner");
+const IDS: rdb::Error =
+    rdb::Error::Corrupt("idempotent ids of a stream that contradict each other");
 const STATE: rdb::Error = rdb::Error::Corrupt("a stream with another state");
 
 /// A stream that is being built.
@@ -19,6 +21,8 @@ pub struct Build<'k> {
     stream: Stream<'k>,
     state: Option<StreamState>,
     group: Option<BuildGroup>,
+    /// The producer whose ids follow.
+    producer: Option<Vec<u8>>,
 }
 
 /// A group, and the numbers of its missing parts.
@@ -40,6 +44,7 @@ impl<'k> Build<'k> {
             stream: Stream::new(txn, db, key),
             state: None,
             group: None,
+            producer: None,
         }
     }
 
@@ -95,6 +100,13 @@ impl<'k> Build<'k> {
                     return Err(TWICE.into());
                 }
             }
+            StreamPart::Released(id) => {
+                let building = self.group.as_mut().ok_or(ORDER)?;
+                if !building.group.release_unowned(txn, id)? {
+                    return Err(OWNER.into());
+                }
+                building.unowned = building.unowned.checked_sub(1).ok_or(OWNER)?;
+            }
             StreamPart::Consumers(count) => {
                 let building = self.group.as_mut().ok_or(ORDER)?;
                 if building.pending != 0 || building.consumers != 0 {
@@ -116,6 +128,33 @@ impl<'k> Build<'k> {
                 let building = self.group.as_mut().ok_or(ORDER)?;
                 building.own(txn, id)?;
             }
+            StreamPart::Idempotence { .. }
+            | StreamPart::Producer(_)
+            | StreamPart::Iid { .. }
+            | StreamPart::IidCounts { .. } => self.add_idempotence(txn, part)?,
+        }
+        Ok(())
+    }
+
+    fn add_idempotence(&mut self, txn: &mut Txn, part: StreamPart<'_>) -> Result<(), RestoreError> {
+        match part {
+            StreamPart::Idempotence { duration_s, most } => {
+                self.end_group(txn)?;
+                let settings = (1..=DURATION_MOST_S, 1..=IDS_MOST);
+                if !settings.0.contains(&duration_s) || !settings.1.contains(&most) {
+                    return Err(IDS.into());
+                }
+                self.stream.set_idempotence(txn, duration_s, most)?;
+            }
+            StreamPart::Producer(name) => self.producer = Some(name.to_vec()),
+            StreamPart::Iid { iid, entry } => {
+                let producer = self.producer.as_deref().ok_or(ORDER)?;
+                self.stream.remember(txn, producer, iid, entry)?;
+            }
+            StreamPart::IidCounts { added, duplicates } => {
+                self.stream.set_iid_counts(added, duplicates);
+            }
+            _ => return Err(ORDER.into()),
         }
         Ok(())
     }

@@ -149,6 +149,12 @@ fn part_bytes(part: &StreamPart<'_>) -> Vec<u8> {
         StreamPart::Consumers(count) => put(b'n', &[count], b""),
         StreamPart::Consumer { name, pending, .. } => put(b'c', &[pending], name),
         StreamPart::Owned(id) => put(b'o', &[id.ms, id.seq], b""),
+        StreamPart::Released(id) => put(b'r', &[id.ms, id.seq], b""),
+        StreamPart::Idempotence { duration_s, most } => put(b'd', &[duration_s, most], b""),
+        StreamPart::Producer(name) => put(b'P', &[], name),
+        StreamPart::Iid { iid, entry } => put(b'i', &[entry.ms, entry.seq], iid),
+        // A duplicate concerns the server alone that has refused it.
+        StreamPart::IidCounts { added, .. } => put(b'I', &[added], b""),
     }
     bytes
 }
@@ -166,7 +172,12 @@ impl Build for BuildStream<'_> {
             | StreamPart::Pending { .. }
             | StreamPart::Consumers(_)
             | StreamPart::Consumer { .. }
-            | StreamPart::Owned(_) => Added::Uncounted,
+            | StreamPart::Owned(_)
+            | StreamPart::Released(_)
+            | StreamPart::Idempotence { .. }
+            | StreamPart::Producer(_)
+            | StreamPart::Iid { .. }
+            | StreamPart::IidCounts { .. } => Added::Uncounted,
         })
     }
 

@@ -2,17 +2,15 @@
 //! entries.
 
 use crate::encoding::stream::{
-    ConsumerRow, GroupRow, PendingRow, StreamId, UNKNOWN, consumer_key, decode_number, entry_of,
-    group_key, group_rows, name_key, owned_key, pending_key,
+    ConsumerRow, GroupRow, NO_CONSUMER, PendingRow, StreamId, UNKNOWN, consumer_key, decode_number,
+    entry_of, group_key, group_rows, name_key, owned_key, pending_key, released_ms, time_of,
+    timed_key,
 };
 use crate::encoding::{CollectionId, Corrupt, RowKey, tag};
 use crate::storage::Direction;
 use crate::storage::{DbIndex, Txn, View};
 use crate::types::OpResult;
 use std::ops::ControlFlow;
-
-/// The consumer number of a pending entry without a consumer.
-const NO_CONSUMER: u64 = 0;
 
 /// A group that is being read or changed. See the module.
 #[derive(Debug)]
@@ -92,7 +90,94 @@ impl Group {
                 delete_range(txn, self.db, (&from, &to), rows)?;
             }
         }
+        if self.row.timed {
+            let (from, to) = group_rows(tag::STREAM_TIMED, self.stream, self.row.number);
+            delete_range(txn, self.db, (&from, &to), self.row.pending)?;
+        }
         Ok(())
+    }
+
+    /// Stores pending entries by time from now on.
+    fn begin_timed(&mut self, txn: &mut Txn) -> OpResult<()> {
+        let mut found = Vec::new();
+        let all = (StreamId::MIN, StreamId::MAX);
+        self.visit_pending(txn, all, Direction::Forward, |id, row| {
+            found.push((id, row.delivered_ms));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        self.row.timed = true;
+        for (id, delivered_ms) in found {
+            self.put_timed(txn, id, delivered_ms)?;
+        }
+        Ok(())
+    }
+
+    fn put_timed(&self, txn: &mut Txn, id: StreamId, delivered_ms: i64) -> OpResult<()> {
+        if self.row.timed {
+            let key = timed_key(self.stream, self.row.number, delivered_ms, id);
+            txn.put_side_row(self.db, &key, &[])?;
+        }
+        Ok(())
+    }
+
+    fn delete_timed(&self, txn: &mut Txn, id: StreamId, delivered_ms: i64) -> OpResult<()> {
+        if self.row.timed {
+            let key = timed_key(self.stream, self.row.number, delivered_ms, id);
+            txn.delete_side_row(self.db, &key)?;
+        }
+        Ok(())
+    }
+
+    /// The ids of up to `most` pending entries that were delivered at `until_ms` or before: those
+    /// that were released, then those that are idle for the longest.
+    pub fn idle(&mut self, txn: &mut Txn, until_ms: i64, most: u64) -> OpResult<Vec<StreamId>> {
+        let mut found = Vec::new();
+        if self.row.pending == 0 || most == 0 {
+            return Ok(found);
+        }
+        if !self.row.timed {
+            self.begin_timed(txn)?;
+        }
+        let (from, _) = group_rows(tag::STREAM_TIMED, self.stream, self.row.number);
+        let mut end = timed_key(self.stream, self.row.number, until_ms, StreamId::MAX);
+        end.push(0);
+        let mut scan = txn.scan(self.db, &from, &end, Direction::Forward)?;
+        while let Some((key, _)) = scan.next()? {
+            found.push(entry_of(key)?);
+            if found.len() as u64 == most {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// When the pending entry that is idle for the longest was delivered, if the group stores them
+    /// by time.
+    pub fn first_delivery_ms(&self, view: &mut View) -> OpResult<Option<i64>> {
+        if !self.row.timed || self.row.pending == 0 {
+            return Ok(None);
+        }
+        let (from, to) = group_rows(tag::STREAM_TIMED, self.stream, self.row.number);
+        let mut scan = view.scan(self.db, &from, &to, Direction::Forward)?;
+        Ok(scan.next()?.map(|(key, _)| time_of(key)).transpose()?)
+    }
+
+    /// Takes a pending entry from its consumer, so that it belongs to none; creates it if `old`,
+    /// its state, is `None`.
+    pub fn release(
+        &mut self,
+        txn: &mut Txn,
+        id: StreamId,
+        old: Option<&PendingRow>,
+        deliveries: u64,
+    ) -> OpResult<()> {
+        self.row.releases += 1;
+        let new = PendingRow {
+            consumer: NO_CONSUMER,
+            delivered_ms: released_ms(self.row.releases),
+            deliveries,
+        };
+        self.assign(txn, id, old, &new)
     }
 
     /// The number of the consumer with this name.
@@ -204,6 +289,11 @@ impl Group {
         let mut from = StreamId::MIN;
         while let Some((owned, next)) = self.owned_part(txn, number, from)? {
             for id in owned {
+                if self.row.timed
+                    && let Some(row) = self.pending(txn, id)?
+                {
+                    self.delete_timed(txn, id, row.delivered_ms)?;
+                }
                 txn.delete_side_row(self.db, &pending_key(self.stream, group, id))?;
                 self.note_removed(id);
             }
@@ -247,7 +337,7 @@ impl Group {
 
     /// The state of a pending entry.
     pub fn pending(&self, view: &View, id: StreamId) -> OpResult<Option<PendingRow>> {
-        if self.row.pending == 0 {
+        if self.row.pending == 0 || id < self.row.oldest {
             return Ok(None);
         }
         let key = pending_key(self.stream, self.row.number, id);
@@ -266,6 +356,10 @@ impl Group {
         let group = self.row.number;
         let key = pending_key(self.stream, group, id);
         txn.put_side_row(self.db, &key, &new.encode())?;
+        if let Some(old) = old {
+            self.delete_timed(txn, id, old.delivered_ms)?;
+        }
+        self.put_timed(txn, id, new.delivered_ms)?;
         match old {
             Some(old) if old.consumer == new.consumer => return Ok(()),
             Some(old) => self.disown(txn, id, old.consumer)?,
@@ -279,14 +373,23 @@ impl Group {
         }
         let key = owned_key(self.stream, group, new.consumer, id);
         txn.put_side_row(self.db, &key, &[])?;
-        self.of_number(txn, new.consumer)?.row.pending += 1;
+        *self.owned(txn, new.consumer)? += 1;
         Ok(())
+    }
+
+    /// The number of pending entries of a consumer, or of those that none owns.
+    fn owned(&mut self, view: &View, consumer: u64) -> OpResult<&mut u64> {
+        match consumer {
+            NO_CONSUMER => Ok(&mut self.row.released),
+            _ => Ok(&mut self.of_number(view, consumer)?.row.pending),
+        }
     }
 
     /// Removes a pending entry; `old` is its state.
     pub fn remove(&mut self, txn: &mut Txn, id: StreamId, old: &PendingRow) -> OpResult<()> {
         let key = pending_key(self.stream, self.row.number, id);
         txn.delete_side_row(self.db, &key)?;
+        self.delete_timed(txn, id, old.delivered_ms)?;
         self.disown(txn, id, old.consumer)?;
         self.note_removed(id);
         Ok(())
@@ -300,8 +403,8 @@ impl Group {
     fn disown(&mut self, txn: &mut Txn, id: StreamId, consumer: u64) -> OpResult<()> {
         let key = owned_key(self.stream, self.row.number, consumer, id);
         txn.delete_side_row(self.db, &key)?;
-        let row = &mut self.of_number(txn, consumer)?.row;
-        row.pending = row.pending.saturating_sub(1);
+        let owned = self.owned(txn, consumer)?;
+        *owned = owned.saturating_sub(1);
         Ok(())
     }
 
@@ -384,7 +487,7 @@ impl Group {
     pub(super) fn own(&mut self, txn: &mut Txn, id: StreamId, consumer: u64) -> OpResult<bool> {
         let Some(row) = self
             .pending(txn, id)?
-            .filter(|row| row.consumer == NO_CONSUMER)
+            .filter(|row| row.consumer == NO_CONSUMER && !row.is_released())
         else {
             return Ok(false);
         };
@@ -394,6 +497,26 @@ impl Group {
         let key = owned_key(self.stream, self.row.number, consumer, id);
         txn.put_side_row(self.db, &key, &[])?;
         self.of_number(txn, consumer)?.row.pending += 1;
+        Ok(true)
+    }
+
+    /// Releases such an entry; returns false if there is none.
+    pub(super) fn release_unowned(&mut self, txn: &mut Txn, id: StreamId) -> OpResult<bool> {
+        // An entry with a release time has been released already.
+        let unowned = |row: &PendingRow| row.consumer == NO_CONSUMER && !row.is_released();
+        let Some(row) = self.pending(txn, id)?.filter(unowned) else {
+            return Ok(false);
+        };
+        self.row.releases += 1;
+        self.row.released += 1;
+        let row = PendingRow {
+            delivered_ms: released_ms(self.row.releases),
+            ..row
+        };
+        let key = pending_key(self.stream, self.row.number, id);
+        txn.put_side_row(self.db, &key, &row.encode())?;
+        let key = owned_key(self.stream, self.row.number, NO_CONSUMER, id);
+        txn.put_side_row(self.db, &key, &[])?;
         Ok(true)
     }
 
@@ -431,7 +554,7 @@ impl Group {
 }
 
 /// Deletes a range of `rows` rows.
-fn delete_range(
+pub(super) fn delete_range(
     txn: &mut Txn,
     db: DbIndex,
     (from, to): (&RowKey, &RowKey),

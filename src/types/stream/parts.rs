@@ -2,10 +2,10 @@
 
 use super::{StreamBody, StreamId};
 use crate::encoding::stream::{
-    ConsumerRow, GroupRow, PendingRow, consumer_key, decode_number, entry_key, entry_of,
-    group_rows, owned_key, split_group_key,
+    ConsumerRow, GroupRow, Idempotence, PendingRow, ProducerRow, consumer_key, decode_number,
+    entry_key, entry_of, group_rows, owned_key, split_group_key,
 };
-use crate::encoding::{CollectionId, RowKey, keys, tag};
+use crate::encoding::{CollectionId, Corrupt, RowKey, keys, tag};
 use crate::rdb::{StreamPart, StreamState};
 use crate::storage::DbIndex;
 use crate::types::OpResult;
@@ -71,7 +71,53 @@ pub fn each_part(
             return Ok(ControlFlow::Break(()));
         }
     }
-    Ok(ControlFlow::Continue(()))
+    each_idempotent(source, db, body, each)
+}
+
+/// What XADD with IDMP remembers, if it is or was used.
+fn each_idempotent(
+    source: &mut dyn Source,
+    db: DbIndex,
+    body: &StreamBody,
+    each: EachPart<'_>,
+) -> OpResult<ControlFlow<()>> {
+    let known = body.idempotence;
+    if known == Idempotence::default() {
+        return Ok(ControlFlow::Continue(()));
+    }
+    let mut done = each(StreamPart::Idempotence {
+        duration_s: known.duration_s,
+        most: known.most,
+    })?;
+    let mut producers: Vec<(u64, Box<[u8]>)> = Vec::new();
+    let from = keys::element_prefix(tag::STREAM_PRODUCER, body.id);
+    let to = keys::element_end(tag::STREAM_PRODUCER, body.id);
+    source
+        .each_row(db, &from, &to, &mut |key, row| {
+            let number = key.last_chunk::<8>().ok_or(Corrupt("stream producer"))?;
+            producers.push((u64::from_be_bytes(*number), ProducerRow::decode(row)?.name));
+            Ok(ControlFlow::Continue(()))
+        })
+        .map(drop)?;
+    for (number, name) in producers {
+        if done.is_continue() {
+            done = each(StreamPart::Producer(&name))?;
+        }
+        if done.is_continue() {
+            let (from, to) = group_rows(tag::STREAM_IID_ORDER, body.id, number);
+            done = source.each_row(db, &from, &to, &mut |key, iid| {
+                let entry = entry_of(key)?;
+                each(StreamPart::Iid { iid, entry })
+            })?;
+        }
+    }
+    match done.is_continue() {
+        true => each(StreamPart::IidCounts {
+            added: known.added,
+            duplicates: known.duplicates,
+        }),
+        false => Ok(done),
+    }
 }
 
 fn each_part_of_group(
@@ -91,14 +137,25 @@ fn each_part_of_group(
         return Ok(head);
     }
     let (from, to) = group_rows(tag::STREAM_PENDING, id, group.number);
-    let pending = source.each_row(db, &from, &to, &mut |key, row| {
+    let mut released = Vec::new();
+    let mut pending = source.each_row(db, &from, &to, &mut |key, row| {
         let pending = PendingRow::decode(row)?;
+        let id = entry_of(key)?;
+        if pending.is_released() {
+            released.push((pending.delivered_ms, id));
+        }
         each(StreamPart::Pending {
-            id: entry_of(key)?,
-            delivered_ms: pending.delivered_ms,
+            id,
+            delivered_ms: pending.shown_ms(),
             deliveries: pending.deliveries,
         })
     })?;
+    released.sort_unstable();
+    for (_, id) in released {
+        if pending.is_continue() {
+            pending = each(StreamPart::Released(id))?;
+        }
+    }
     if pending.is_break() || each(StreamPart::Consumers(group.consumers))?.is_break() {
         return Ok(ControlFlow::Break(()));
     }

@@ -41,6 +41,13 @@ pub struct Trim {
 impl Stream<'_> {
     /// Removes the entries that the rule excludes; returns their number.
     pub fn trim(&mut self, txn: &mut Txn, trim: Trim) -> OpResult<u64> {
+        let count = self.excess(txn, trim)?;
+        self.drop_first(txn, count)?;
+        Ok(count)
+    }
+
+    /// The number of entries that the rule excludes.
+    pub(super) fn excess(&self, txn: &mut Txn, trim: Trim) -> OpResult<u64> {
         let bound = match trim.slack {
             Some(Slack { limit, .. }) if limit > 0 => limit,
             _ => u64::MAX,
@@ -50,14 +57,12 @@ impl Stream<'_> {
             Keep::Last(kept) => length.saturating_sub(kept),
             Keep::From(id) => self.count_before(txn, id, bound)?,
         };
-        let count = match trim.slack {
+        Ok(match trim.slack {
             None => excess,
             // The last node may be incomplete.
             Some(_) if excess == length && length <= bound => excess,
             Some(Slack { node, .. }) => self.whole_nodes(excess.min(bound), node.max(1)),
-        };
-        self.drop_first(txn, count)?;
-        Ok(count)
+        })
     }
 
     /// How many of the first `most` entries form whole nodes.

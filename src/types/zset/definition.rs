@@ -86,7 +86,7 @@ impl Definition for ZsetType {
         Ok(zset.map(|zset| Box::new(zset) as Box<dyn Sortable>))
     }
 
-    fn scored(&self, db: DbIndex, found: KeyMeta) -> OpResult<Box<dyn Scored>> {
+    fn scored(&self, _: &View, db: DbIndex, found: KeyMeta) -> OpResult<Box<dyn Scored>> {
         Ok(Box::new(Zset::from_key(db, found)?))
     }
 }

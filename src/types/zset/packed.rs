@@ -2,7 +2,7 @@
 //! [`crate::encoding::packed`], ascending, searched and edited in place.
 
 use super::span::{Place, Span, place};
-use super::{Direction, Each};
+use super::{Direction, Each, EachUntil};
 use crate::encoding::packed::put_scored;
 use crate::encoding::reader::Reader;
 use crate::encoding::{Corrupt, score};
@@ -10,7 +10,7 @@ use crate::storage::Value;
 use crate::types::OpResult;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 /// An entry and its position in the body.
 #[derive(Debug, Clone, Copy)]
@@ -156,6 +156,20 @@ pub(super) fn walk(
             reversed.try_for_each(|e| each(e.score(), e.member))
         }
     }
+}
+
+/// Calls `each` with the entries in `span`, in ascending order, until it breaks.
+pub(super) fn walk_until(
+    body: &[u8],
+    span: &Span,
+    each: EachUntil<'_>,
+) -> OpResult<ControlFlow<()>> {
+    for entry in within(body, span)? {
+        if each(entry.score(), entry.member)?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
 }
 
 /// The ascending positions of up to `limit` of `len` elements, after `skip` from the end

@@ -8,7 +8,7 @@
 pub(super) mod rank;
 
 use super::span::{Place, Span, just_after, place};
-use super::{Direction, Each, Member};
+use super::{Direction, Each, EachUntil, Member};
 use crate::encoding::meta::Counted;
 use crate::encoding::reader::{Reader, put_bytes};
 use crate::encoding::{CollectionId, Corrupt, RowKey, ValueType, keys, score, tag};
@@ -248,6 +248,22 @@ impl Rows {
                 _ => ControlFlow::Continue(()),
             })
         })
+    }
+
+    /// Calls `each` with the elements in `span`, in ascending order, until it breaks.
+    pub(super) fn walk_until(
+        &self,
+        view: &mut View,
+        span: &Span,
+        each: EachUntil<'_>,
+    ) -> OpResult<ControlFlow<()>> {
+        let mut flow = ControlFlow::Continue(());
+        self.visit(view, span, Direction::Forward, |place| {
+            let (score, member) = split(place)?;
+            flow = each(score, member)?;
+            Ok(flow)
+        })?;
+        Ok(flow)
     }
 
     /// Calls `each` with at least `count` elements from a cursor on; returns the next

@@ -14,11 +14,19 @@ pub type Command = Vec<Vec<u8>>;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
     String(Vec<u8>),
-    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+    Hash(BTreeMap<Vec<u8>, Field>),
     List(VecDeque<Vec<u8>>),
     Set(BTreeSet<Vec<u8>>),
     /// Scores are whole numbers.
     Zset(BTreeMap<Vec<u8>, i64>),
+    SortedInt(BTreeSet<u64>),
+}
+
+/// The value of a field, and when the field expires, in ms, if it does.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Field {
+    pub value: Vec<u8>,
+    pub expire_ms: Option<i64>,
 }
 
 impl Data {
@@ -30,6 +38,7 @@ impl Data {
             Data::List(items) => items.len(),
             Data::Set(members) => members.len(),
             Data::Zset(scores) => scores.len(),
+            Data::SortedInt(ids) => ids.len(),
         }
     }
 }
@@ -59,6 +68,16 @@ fn count(n: usize) -> Value {
     Value::Int(i64::try_from(n).unwrap())
 }
 
+fn field(value: &[u8], expire_ms: Option<i64>) -> Field {
+    let value = value.to_vec();
+    Field { value, expire_ms }
+}
+
+/// The reply of a command for one field.
+fn one(answer: i64) -> Value {
+    Value::Array(vec![Value::Int(answer)])
+}
+
 /// A method that returns the container inside an entry, which is created if missing.
 macro_rules! collection {
     ($name:ident, $variant:ident, $inner:ty) => {
@@ -81,10 +100,11 @@ macro_rules! collection {
 
 impl Model {
     collection!(string, String, Vec<u8>);
-    collection!(hash, Hash, BTreeMap<Vec<u8>, Vec<u8>>);
+    collection!(hash, Hash, BTreeMap<Vec<u8>, Field>);
     collection!(list, List, VecDeque<Vec<u8>>);
     collection!(set, Set, BTreeSet<Vec<u8>>);
     collection!(zset, Zset, BTreeMap<Vec<u8>, i64>);
+    collection!(sorted_int, SortedInt, BTreeSet<u64>);
 
     /// Applies the command; returns the expected reply.
     pub fn apply(&mut self, command: &Command) -> Value {
@@ -219,17 +239,45 @@ impl Model {
         match name {
             "HSET" => {
                 let hash = self.hash(key);
-                let new = items
-                    .chunks(2)
-                    .filter(|pair| hash.insert(pair[0].clone(), pair[1].clone()).is_none());
+                let new = items.chunks(2).filter(|pair| {
+                    hash.insert(pair[0].clone(), field(&pair[1], None))
+                        .is_none()
+                });
                 count(new.count())
+            }
+            "HSETEX" => {
+                // Only `HSETEX key PXAT at FIELDS 1 field value`.
+                let value = field(&items[5], Some(number(&items[1])));
+                self.hash(key).insert(items[4].clone(), value);
+                Value::Int(1)
+            }
+            "HPEXPIREAT" => {
+                // Only `HPEXPIREAT key at FIELDS 1 field`.
+                let found = self.hash(key).get_mut(&items[3]);
+                one(match found {
+                    Some(field) => {
+                        field.expire_ms = Some(number(&items[0]));
+                        1
+                    }
+                    None => -2,
+                })
+            }
+            "HPERSIST" => {
+                // Only `HPERSIST key FIELDS 1 field`.
+                let found = self.hash(key).get_mut(&items[2]);
+                one(match found.map(|field| field.expire_ms.take()) {
+                    Some(Some(_)) => 1,
+                    Some(None) => -1,
+                    None => -2,
+                })
             }
             "HDEL" => {
                 let hash = self.hash(key);
                 count(items.iter().filter(|f| hash.remove(*f).is_some()).count())
             }
             "HINCRBY" => {
-                let value = self.hash(key).entry(items[0].clone()).or_default();
+                let field = self.hash(key).entry(items[0].clone()).or_default();
+                let value = &mut field.value;
                 let old = if value.is_empty() { 0 } else { number(value) };
                 *value = (old + number(&items[1])).to_string().into_bytes();
                 Value::Int(number(value))
@@ -290,6 +338,16 @@ impl Model {
                 let (low, high) = (number(&items[0]), number(&items[1]));
                 zset.retain(|_, score| *score < low || *score > high);
                 count(before - zset.len())
+            }
+            "SIADD" => {
+                let ids = self.sorted_int(key);
+                let new = items.iter().filter(|id| ids.insert(number(id) as u64));
+                count(new.count())
+            }
+            "SIREM" => {
+                let ids = self.sorted_int(key);
+                let removed = items.iter().filter(|id| ids.remove(&(number(id) as u64)));
+                count(removed.count())
             }
             other => panic!("the model does not know {other}"),
         }
@@ -365,6 +423,12 @@ impl Plan {
         }
     }
 
+    fn far_time(&mut self) -> Vec<u8> {
+        (FAR_MS + i64::from(self.rng.u8(..)))
+            .to_string()
+            .into_bytes()
+    }
+
     fn some(&mut self, mut make: impl FnMut(&mut Plan) -> Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         let many = self.rng.u8(..20) == 0;
         let times = self.rng.usize(if many { 50..120 } else { 1..5 });
@@ -404,7 +468,7 @@ impl Plan {
     }
 
     fn next_for_keys(&mut self) -> Command {
-        let letter = ['s', 'h', 'l', 'e', 'z'][self.rng.usize(..5)];
+        let letter = ['s', 'h', 'l', 'e', 'z', 'i'][self.rng.usize(..6)];
         let key = self.key(letter);
         let other = self.key(letter);
         let name = ["DEL", "PEXPIREAT", "PERSIST", "RENAME", "COPY", "MOVE"][self.rng.usize(..6)];
@@ -463,6 +527,9 @@ impl Plan {
             ("HSET", 'h'),
             ("HDEL", 'h'),
             ("HINCRBY", 'h'),
+            ("HSETEX", 'h'),
+            ("HPEXPIREAT", 'h'),
+            ("HPERSIST", 'h'),
             ("RPUSH", 'l'),
             ("LPUSH", 'l'),
             ("LPOP", 'l'),
@@ -476,6 +543,9 @@ impl Plan {
             ("ZADD", 'z'),
             ("ZREM", 'z'),
             ("ZREMRANGEBYSCORE", 'z'),
+            ("SIADD", 'i'),
+            ("SIADD", 'i'),
+            ("SIREM", 'i'),
         ];
         let (name, letter) = names[self.rng.usize(..names.len())];
         let mut command = vec![name.as_bytes().to_vec(), self.key(letter)];
@@ -485,6 +555,17 @@ impl Plan {
                 format!("n{}", self.rng.u8(..3)).into_bytes(),
                 self.rng.i8(..).to_string().into_bytes(),
             ],
+            "HSETEX" => {
+                let mut more = vec![b"PXAT".to_vec(), self.far_time()];
+                more.extend([b"FIELDS".to_vec(), b"1".to_vec(), self.item(), self.item()]);
+                more
+            }
+            "HPEXPIREAT" => {
+                let mut more = vec![self.far_time()];
+                more.extend([b"FIELDS".to_vec(), b"1".to_vec(), self.item()]);
+                more
+            }
+            "HPERSIST" => vec![b"FIELDS".to_vec(), b"1".to_vec(), self.item()],
             "LPOP" | "RPOP" => Vec::new(),
             "LTRIM" => vec![b"0".to_vec(), self.rng.u8(..100).to_string().into_bytes()],
             "LREM" => vec![b"0".to_vec(), self.item()],
@@ -494,6 +575,9 @@ impl Plan {
                     plan.item(),
                 ]
             }),
+            "SIADD" | "SIREM" => {
+                self.some(|plan| vec![plan.rng.u16(..400).to_string().into_bytes()])
+            }
             "ZREMRANGEBYSCORE" => {
                 let low = self.rng.i16(-500..500);
                 vec![

@@ -11,7 +11,7 @@ pub struct Family {
 }
 
 impl Family {
-    fn parse(name: &'static str, letter: char, text: &'static str) -> Family {
+    pub fn parse(name: &'static str, letter: char, text: &'static str) -> Family {
         let templates = text
             .lines()
             .map(str::trim)
@@ -29,6 +29,11 @@ impl Family {
     /// subcommands the container's too.
     pub fn commands(&self) -> impl Iterator<Item = String> {
         self.templates.iter().flat_map(Template::commands)
+    }
+
+    /// A command without which the family cannot be compared with an older oracle.
+    pub fn needs(&self) -> Option<&'static str> {
+        (self.name == "fields").then_some("hsetex")
     }
 
     /// Draws one step.
@@ -65,10 +70,12 @@ pub fn all() -> Vec<Family> {
         ("hll", 'p', HLL),
         ("keys", 's', KEYS),
         ("hashes", 'h', HASHES),
+        ("fields", 'h', FIELDS),
         ("lists", 'l', LISTS),
         ("sets", 'e', SETS),
         ("zsets", 'z', ZSETS),
         ("zstores", 'z', ZSTORES),
+        ("geo", 'z', GEO),
         ("streams", 'm', STREAMS),
         ("groups", 'm', GROUPS),
         ("sort", 'x', SORT),
@@ -268,6 +275,44 @@ const HASHES: &str = "
     HSET $k $m $v $m
 ";
 
+/// Needs an oracle of Redis 8.
+const FIELDS: &str = "
+    HSET $k {* $M $v }
+    HSET $k { $m $v }
+    HGETALL $k
+    HLEN $k
+    HDEL $k { $m }
+    HINCRBY $k $m $n
+    HSETNX $k $m $v
+    HEXPIRE $k $ex FIELDS 1 $m
+    HEXPIRE $k $ex [ NX | XX | GT | LT ] FIELDS 2 $m $m
+    HEXPIRE $k $ex [ NX | FOO ] [ XX ] FIELDS 1 $m
+    HPEXPIRE $k $px [ NX | XX | GT | LT ] FIELDS 2 $m $m
+    HEXPIREAT $k $exat [ NX | XX | GT | LT ] FIELDS 3 $m $m $m
+    HPEXPIREAT $k $pxat [ NX | XX | GT | LT ] FIELDS 1 $m
+    HPEXPIREAT $k $pxat FIELDS $count { $m }
+    HPERSIST $k FIELDS 1 $m
+    HPERSIST $k FIELDS 2 $m $m
+    HPERSIST $k [ FIELDS ] $count { $m }
+    HTTL $k FIELDS 2 $m $m
+    HPTTL $k FIELDS 2 $m $m
+    HEXPIRETIME $k FIELDS 1 $m
+    HPEXPIRETIME $k FIELDS 2 $m $m
+    HTTL $k [ FIELDS | FOO ] $count { $m }
+    HGETEX $k [ EX $ex | PX $px | EXAT $exat | PXAT $pxat | PERSIST ] FIELDS 2 $m $m
+    HGETEX $k [ EX $ex ] [ PX $px ] [ PERSIST ] FIELDS $count { $m }
+    HSETEX $k [ FNX | FXX ] [ EX $ex | PX $px | EXAT $exat | PXAT $pxat | KEEPTTL ] FIELDS 2 $m $v $m $v
+    HSETEX $k [ KEEPTTL | EX $ex ] [ FXX | FNX ] FIELDS 1 $m $v
+    HSETEX $k [ FNX ] [ FXX ] [ EX $ex ] [ PX $px ] [ KEEPTTL ] FIELDS $count { $m $v }
+    HGETDEL $k FIELDS 2 $m $m
+    HGETDEL $k [ FIELDS ] $count { $m }
+    HTTL $K FIELDS 1 $m
+    HEXPIRE $K $ex FIELDS 1 $m
+    HSETEX $K EX $ex FIELDS 1 $m $v
+    COPY $k $k [ REPLACE ]
+    RENAME $k $k
+";
+
 const LISTS: &str = "
     RPUSH $k {* $M }
     LPUSH $k {* $M }
@@ -378,6 +423,34 @@ const ZSTORES: &str = "
     ZRANGESTORE $k $k $zb $zb BYSCORE [ REV ] [ LIMIT $i $i ]
     ZRANGESTORE $k $y $lex $lex BYLEX [ REV ] [ LIMIT $i $i ]
     ZRANGE $k 0 -1 WITHSCORES
+";
+
+/// One member at most has a score that is no position: Redis orders members at the same distance
+/// as its partial quicksort leaves them.
+const GEO: &str = "
+    GEOADD $k {* $at $M }
+    GEOADD $k { $at $m }
+    GEOADD $k { $at $m }
+    GEOADD $k [ NX | XX ] [ CH ] { $at $m }
+    GEOADD $k [ NX ] [ XX ] [ CH ] [ GT ] { $at $m }
+    ZADD $k $score m1
+    GEODIST $k $m $m [ $unit ]
+    GEODIST $k ( 1 | 2 ) ( 3 | m1 ) [ $unit ]
+    GEOHASH $k { $m }
+    GEOPOS $k { $m }
+    GEOSEARCH $k ( FROMMEMBER $m | FROMLONLAT $at ) ( BYRADIUS $radius $unit | BYBOX $radius $radius $unit ) [ ASC | DESC ] [ COUNT $count | COUNT $count ANY ] [ WITHCOORD ] [ WITHDIST ] [ WITHHASH ]
+    GEOSEARCH $k FROMLONLAT $at ( BYRADIUS | BYBOX 1000 ) $radius $unit [ ASC | DESC ] [ COUNT 3 | COUNT 2 ANY ] [ WITHCOORD ] [ WITHDIST ] [ WITHHASH ]
+    GEOSEARCH $k [ FROMMEMBER $m ] [ FROMLONLAT $at ] [ BYRADIUS $radius $unit ] [ BYBOX $radius $radius $unit ] [ ASC ] [ DESC ] [ COUNT $count ] [ ANY ] [ STOREDIST ]
+    GEOSEARCHSTORE $k $k ( FROMMEMBER $m | FROMLONLAT $at ) ( BYRADIUS $radius $unit | BYBOX $radius $radius $unit ) [ ASC | DESC ] [ COUNT $count | COUNT 3 ANY ] [ STOREDIST ]
+    GEOSEARCHSTORE $k $k FROMLONLAT $at BYRADIUS 5000 km [ WITHDIST ] [ STOREDIST ]
+    GEORADIUS $k $at $radius $unit [ WITHCOORD ] [ WITHDIST ] [ WITHHASH ] [ COUNT $count | COUNT 2 ANY ] [ ASC | DESC ]
+    GEORADIUS $k $at $radius $unit [ COUNT $count ] [ ASC | DESC ] [ STORE $k | STOREDIST $k ] [ WITHDIST ]
+    GEORADIUSBYMEMBER $k $m $radius $unit [ WITHCOORD ] [ WITHDIST ] [ WITHHASH ] [ COUNT $count | COUNT 2 ANY ] [ ASC | DESC ]
+    GEORADIUSBYMEMBER $k $m $radius $unit [ COUNT $count ] [ ASC | DESC ] [ STORE $k | STOREDIST $k ]
+    GEORADIUS_RO $k $at $radius $unit [ WITHCOORD ] [ WITHDIST ] [ WITHHASH ] [ COUNT $count ] [ ASC | DESC ] [ STORE $k ]
+    GEORADIUSBYMEMBER_RO $k $m $radius $unit [ WITHDIST ] [ COUNT $count ] [ ASC | DESC ]
+    ZRANGE $k 0 -1 WITHSCORES
+    ZREM $k { $m }
 ";
 
 const SORT: &str = "

@@ -271,6 +271,39 @@ fn score(rng: &mut fastrand::Rng) -> String {
     }
 }
 
+/// Longitude and latitude: two arguments. No two members are at the same place by chance.
+fn position(rng: &mut fastrand::Rng, out: &mut Vec<Vec<u8>>) {
+    let invalid = [
+        ["181", "0"],
+        ["1", "-86"],
+        ["foo", "1"],
+        ["1", "nan"],
+        ["-inf", "1"],
+        ["", ""],
+    ];
+    let mut spread = |half: f64| (rng.f64() * 2.0 - 1.0) * half;
+    let (longitude, latitude) = (spread(180.0), spread(85.05));
+    let (little, less) = (spread(0.02), spread(0.000_01));
+    let pair = match rng.u8(..20) {
+        0 => return out.extend(invalid[rng.usize(..invalid.len())].map(|arg| arg.into())),
+        1..=9 => [13.36 + little, 38.11 + less],
+        10 => [179.97 + little, latitude],
+        11 => [-179.97 - less, 85.05 + less],
+        12 => [longitude, -85.05 - less],
+        _ => [longitude, latitude],
+    };
+    out.extend(pair.map(|degrees| degrees.to_string().into_bytes()));
+}
+
+/// The size of an area, in any unit.
+fn radius(rng: &mut fastrand::Rng) -> String {
+    let edges = ["0", "-1", "foo", "", "inf", "nan", "1e30", "20000"];
+    match rng.u8(..8) {
+        0 => one(rng, &edges).to_string(),
+        _ => 10f64.powf(rng.f64() * 7.0 - 1.0).to_string(),
+    }
+}
+
 fn score_bound(rng: &mut fastrand::Rng) -> String {
     match rng.u8(..10) {
         0 => "-inf".into(),
@@ -444,6 +477,7 @@ pub fn draw(name: &str, rng: &mut fastrand::Rng, letter: char, out: &mut Vec<Vec
         "k" => own_key(rng, letter),
         "K" => any_key(rng),
         "nk" => return counted_keys(rng, letter, out),
+        "at" => return position(rng, out),
         // Separate keys: lexicographic ranges are only defined if all scores are equal.
         "y" => match rng.u8(..12) {
             0 => b"w:0".to_vec(),
@@ -569,6 +603,8 @@ fn text(name: &str, rng: &mut fastrand::Rng) -> Vec<u8> {
         "payload" => payload(rng),
         "script" => one(rng, &SCRIPTS).into(),
         "sha" => one(rng, &SHAS).into(),
+        "radius" => radius(rng).into_bytes(),
+        "unit" => one(rng, &["m", "km", "KM", "ft", "mi", "Mi", "foo"]).into(),
         "library" => one(rng, &LIBRARIES).into(),
         _ => panic!("no pool ${name}"),
     }

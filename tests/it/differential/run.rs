@@ -174,6 +174,12 @@ impl Pair {
         }
     }
 
+    /// Whether the oracle has a command.
+    pub fn oracle_knows(&mut self, command: &str) -> bool {
+        let info = self.theirs.must(&format!("COMMAND INFO {command}"));
+        matches!(info.items(), [Value::Array(_)])
+    }
+
     /// The end of our server's log when it died in the last run.
     pub fn crash_log(&self) -> String {
         self.crash_log.clone()
@@ -449,6 +455,18 @@ fn content_of(oracle: &mut Conn, key: &[u8]) -> Vec<Vec<Vec<u8>>> {
         other => panic!("the oracle has a {other}"),
     };
     commands.extend(content.iter().map(|(name, rest)| with_key(name, rest)));
+    if kind == "hash"
+        && let fields = oracle.call(&with_key("HKEYS", ""))
+        && !fields.items().is_empty()
+    {
+        let number = fields.items().len().to_string();
+        let mut times = with_key("HPEXPIRETIME", &format!("FIELDS {number}"));
+        times.extend(fields.items().iter().map(|field| field.bytes().to_vec()));
+        // An older oracle does not know it.
+        if matches!(oracle.call(&times), Value::Array(_)) {
+            commands.push(times);
+        }
+    }
     commands
 }
 

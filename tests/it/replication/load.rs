@@ -169,6 +169,9 @@ pub fn stream_command(rng: &mut fastrand::Rng) -> String {
     let n = rng.u32(..6);
     let (group, consumer) = (rng.u32(..2), rng.u32(..3));
     let few = rng.u32(1..9);
+    if rng.u32(..6) == 0 {
+        return newer_stream_command(rng);
+    }
     match rng.u32(..24) {
         0..6 => format!("XADD x{n} * field value-{few}"),
         6..8 => format!("XADD x{n} MAXLEN ~ {} * f v g w", few * 40),
@@ -184,5 +187,20 @@ pub fn stream_command(rng: &mut fastrand::Rng) -> String {
         21..22 if few == 1 => format!("XGROUP DESTROY x{n} g{group}"),
         22..23 => format!("COPY x{n} x{} REPLACE", rng.u32(..6)),
         _ => format!("XGROUP SETID x{n} g{group} {}", rng.u32(..3)),
+    }
+}
+
+/// A command that is newer than Redis 7.0, but states effects that it knows.
+fn newer_stream_command(rng: &mut fastrand::Rng) -> String {
+    let (n, few) = (rng.u32(..6), rng.u32(1..9));
+    let (group, consumer) = (rng.u32(..2), rng.u32(..3));
+    let word = rng.choice(["KEEPREF", "DELREF", "ACKED"]).expect("some");
+    match rng.u32(..6) {
+        0 => format!("XADD x{n} {word} MAXLEN = {} * f v", few * 20),
+        1 => format!("XTRIM x{n} MAXLEN ~ {} {word}", few * 20),
+        2 => format!("XDELEX x{n} {word} IDS 2 {few}-0 {few}-1"),
+        3 => format!("XACKDEL x{n} g{group} {word} IDS 2 {few}-0 {few}-1"),
+        4 => format!("XADD x{n} IDMP p{few} i{} * f v", rng.u32(..40)),
+        _ => format!("XREADGROUP GROUP g{group} c{consumer} COUNT {few} CLAIM 0 STREAMS x{n} >"),
     }
 }

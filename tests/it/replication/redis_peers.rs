@@ -116,6 +116,11 @@ fn payloads_of_newer_servers_reach_an_older_replica() {
                 _ => conn.call(&[b"EVAL", &script[..], b"1", key.as_bytes(), &payload]),
             };
             assert_eq!(done, Value::ok(), "{key}");
+            if name.ends_with("timed") && way != "plain" {
+                // Redis 7.0 discards a transaction with a command that it does not know, here
+                // HPEXPIREAT. Alone it passes over the command.
+                continue;
+            }
             if name.ends_with("integer") {
                 assert_eq!(conn.must(&format!("INCR {key}")), Value::Int(42));
             }

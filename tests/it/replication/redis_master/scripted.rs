@@ -182,6 +182,35 @@ fn what_a_stream_says_of_times_of_fields_is_left_out() {
     master.join().unwrap();
 }
 
+/// An unknown command ends the link: everything before it is applied, nothing after it.
+#[test]
+fn a_command_that_is_not_known_here_ends_the_link_in_words() {
+    let mut stream = Vec::new();
+    for line in [
+        &["SELECT", "0"][..],
+        &["SET", "before", "x"],
+        &["UNHEARD.OF", "k", "v"],
+        &["SET", "behind", "x"],
+    ] {
+        encode(&mut stream, line);
+    }
+    let (port, _, master) = scripted_master(full_sync(12, &[], &stream));
+    let replica = server(&[]);
+    let line = format!("REPLICAOF 127.0.0.1 {port}");
+    replica.connect().must(&line);
+    wait_for("the reason", || {
+        replica
+            .log()
+            .contains("the master sent \"UNHEARD.OF\", which this server does not know")
+    });
+    let mut conn = replica.connect();
+    assert_eq!(conn.must("GET before"), Value::bulk("x"));
+    assert_eq!(conn.must("GET behind"), Value::NullBulk);
+    conn.must("REPLICAOF NO ONE");
+    drop(replica);
+    master.join().unwrap();
+}
+
 #[test]
 fn what_is_no_master_is_refused_in_words() {
     let broken = format!("+FULLRESYNC {ID} 1\r\n$7\r\nREDISXX");

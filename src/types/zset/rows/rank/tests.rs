@@ -213,8 +213,8 @@ fn rank_indexes_keep_to_their_budget() {
             .unwrap();
     };
     walk(&mut fixture);
-    let (tallies, bytes) = fixture.engine.rank_index_usage();
-    assert!(tallies == 1 && bytes > 1000, "{bytes}");
+    let (indexes, bytes) = fixture.engine.rank_index_usage();
+    assert!(indexes == 1 && bytes > 1000, "{bytes}");
     fixture.engine.set_memory_budget(bytes * 64).unwrap();
     // The rank index is dropped when it has grown.
     for _ in 0..100 {

@@ -1,0 +1,421 @@
+//! Commands that read documents.
+
+use super::format::{ReplyForm, expand, resp};
+use super::{
+    BAD_FORMAT, NO_FORMAT_IN_RESP2, NO_KEY, NO_PATH, expected, load, no_path_or, parse_path,
+    path_at, selected,
+};
+use crate::commands::args;
+use crate::commands::{CmdResult, Error, ReadCtx};
+use crate::types::OpError;
+use crate::types::json::text::{Format, Writer};
+use crate::types::json::{Doc, Kind, Path, Rows, Val};
+use std::ops::ControlFlow;
+
+struct GetOptions<'a> {
+    form: ReplyForm,
+    format: Format<'a>,
+    paths: Vec<(&'a [u8], Path)>,
+}
+
+/// Longer arguments are paths.
+const LONGEST_WORD: usize = 8;
+
+fn get_options<'a>(args: &'a [&'a [u8]], resp3: bool) -> Result<GetOptions<'a>, Error> {
+    let mut options = GetOptions {
+        form: ReplyForm::String,
+        format: Format::default(),
+        paths: Vec::with_capacity(1),
+    };
+    let mut rest = args.iter().skip(2);
+    while let Some(arg) = rest.next() {
+        let is = |word| arg.len() <= LONGEST_WORD && args::is(arg, word);
+        let mut value = || rest.next().copied().ok_or(Error::Arity("json.get".into()));
+        if is("FORMAT") {
+            if !resp3 && options.paths.is_empty() {
+                return Err(NO_FORMAT_IN_RESP2);
+            }
+            let form = value()?;
+            if args::is(form, "STRINGS") {
+                return Err(BAD_FORMAT);
+            }
+            options.form = ReplyForm::named(form)?;
+        } else if is("INDENT") {
+            options.format.indent = value()?;
+        } else if is("NEWLINE") {
+            options.format.newline = value()?;
+        } else if is("SPACE") {
+            options.format.space = value()?;
+        } else if !is("NOESCAPE") {
+            options.paths.push((arg, parse_path(arg)?));
+        }
+    }
+    if options.paths.is_empty() {
+        options.paths.push((b".", Path::root()));
+    }
+    Ok(options)
+}
+
+pub fn get(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let options = get_options(args, ctx.reply.resp3)?;
+    let Some(doc) = load(ctx, args[1])? else {
+        ctx.reply.null();
+        return Ok(());
+    };
+    let rows = doc.rows(ctx.view);
+    if options.form.is_expanded() && ctx.reply.resp3 {
+        ctx.reply.array(options.paths.len());
+        for (_, path) in &options.paths {
+            let values = selected(&rows, &doc, path)?;
+            ctx.reply.array(values.len());
+            for value in &values {
+                expand(ctx.reply, &rows, value, options.form, options.format)?;
+            }
+        }
+        return Ok(());
+    }
+    let mut out = Vec::new();
+    match &options.paths[..] {
+        [(_, path)] => {
+            write_selected(&rows, &doc, path, path.is_legacy, options.format, &mut out)?;
+        }
+        paths => {
+            let all_legacy = paths.iter().all(|(_, path)| path.is_legacy);
+            let mut writer = Writer::new(&rows, options.format, &mut out);
+            writer.begin(b'{');
+            for (at, (text, path)) in paths.iter().enumerate() {
+                if paths[..at].iter().any(|(earlier, _)| earlier == text) {
+                    continue;
+                }
+                let values = selected(&rows, &doc, path)?;
+                writer.next(at == 0);
+                writer.key(text);
+                match all_legacy {
+                    true => writer.selected(values.first().ok_or(NO_PATH)?)?,
+                    false => writer.array(values.iter())?,
+                }
+            }
+            writer.end(b'}', false);
+        }
+    }
+    ctx.reply.bulk(&out);
+    Ok(())
+}
+
+fn write_selected(
+    rows: &dyn Rows,
+    doc: &Doc,
+    path: &Path,
+    is_legacy: bool,
+    format: Format<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let values = selected(rows, doc, path)?;
+    let mut writer = Writer::new(rows, format, out);
+    match is_legacy {
+        true => writer.selected(values.first().ok_or(NO_PATH)?)?,
+        false => writer.array(values.iter())?,
+    }
+    Ok(())
+}
+
+pub fn mget(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let (keys, path) = match args {
+        [_, keys @ .., path] => (keys, parse_path(path)?),
+        _ => return Err(Error::Arity("json.mget".into())),
+    };
+    ctx.reply.array(keys.len());
+    for key in keys {
+        let doc = match Doc::load(ctx.view, ctx.db, key) {
+            Ok(doc) => doc,
+            Err(OpError::WrongType) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let Some(doc) = doc else {
+            ctx.reply.null();
+            continue;
+        };
+        let rows = doc.rows(ctx.view);
+        let values = selected(&rows, &doc, &path)?;
+        let mut out = Vec::new();
+        let mut writer = Writer::new(&rows, Format::default(), &mut out);
+        match (path.is_legacy, values.first()) {
+            (true, None) => {
+                ctx.reply.null();
+                continue;
+            }
+            (true, Some(first)) => writer.selected(first)?,
+            (false, _) => writer.array(values.iter())?,
+        }
+        ctx.reply.bulk(&out);
+    }
+    Ok(())
+}
+
+pub fn type_of(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let path = path_at(args, 2)?;
+    let doc = load(ctx, args[1])?;
+    if ctx.reply.resp3 {
+        ctx.reply.array(1);
+    }
+    let Some(doc) = doc else {
+        ctx.reply.null();
+        return Ok(());
+    };
+    let values = selected(&doc.rows(ctx.view), &doc, &path)?;
+    if !path.is_legacy {
+        ctx.reply.array(values.len());
+        for value in &values {
+            ctx.reply.bulk(kind_of(value)?.name().as_bytes());
+        }
+        return Ok(());
+    }
+    match values.first() {
+        Some(value) => ctx.reply.bulk(kind_of(value)?.name().as_bytes()),
+        None => ctx.reply.null(),
+    }
+    Ok(())
+}
+
+fn kind_of(value: &Val) -> Result<Kind, Error> {
+    Ok(value.kind().map_err(OpError::from)?)
+}
+
+/// Replies a number for each value of some type, and null for the others.
+fn reply_lens(ctx: &mut ReadCtx<'_>, doc: &Doc, path: &Path, kind: Kind) -> CmdResult {
+    let rows = doc.rows(ctx.view);
+    let values = selected(&rows, doc, path)?;
+    ctx.reply.array(values.len());
+    for value in &values {
+        match kind_of(value)? == kind {
+            true => ctx.reply.int(value.len(&rows)? as i64),
+            false => ctx.reply.null(),
+        }
+    }
+    Ok(())
+}
+
+/// The first value of a legacy path.
+fn first(ctx: &mut ReadCtx<'_>, doc: &Doc, path: &Path) -> Result<Option<Val>, Error> {
+    let values = selected(&doc.rows(ctx.view), doc, path)?;
+    Ok(values.into_iter().next())
+}
+
+pub fn strlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let path = path_at(args, 2)?;
+    match load(ctx, args[1])? {
+        Some(doc) if !path.is_legacy => reply_lens(ctx, &doc, &path, Kind::Text),
+        Some(doc) => {
+            let value = first(ctx, &doc, &path)?.ok_or(NO_PATH)?;
+            if kind_of(&value)? != Kind::Text {
+                return Err(expected("string"));
+            }
+            ctx.reply.int(value.len(&doc.rows(ctx.view))? as i64);
+            Ok(())
+        }
+        None if path.is_legacy => {
+            ctx.reply.null();
+            Ok(())
+        }
+        None => Err(NO_KEY),
+    }
+}
+
+pub fn arrlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let path = path_at(args, 2)?;
+    match load(ctx, args[1])? {
+        Some(doc) if !path.is_legacy => reply_lens(ctx, &doc, &path, Kind::Array),
+        Some(doc) => {
+            let value = first(ctx, &doc, &path)?.ok_or(NO_PATH)?;
+            if kind_of(&value)? != Kind::Array {
+                return Err(no_path_or("not an array"));
+            }
+            ctx.reply.int(value.len(&doc.rows(ctx.view))? as i64);
+            Ok(())
+        }
+        None if path.is_legacy => {
+            ctx.reply.null();
+            Ok(())
+        }
+        None => Err(NO_KEY),
+    }
+}
+
+pub fn objlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let path = path_at(args, 2)?;
+    match load(ctx, args[1])? {
+        Some(doc) if !path.is_legacy => reply_lens(ctx, &doc, &path, Kind::Object),
+        Some(doc) => {
+            match first(ctx, &doc, &path)? {
+                Some(value) if kind_of(&value)? == Kind::Object => {
+                    ctx.reply.int(value.len(&doc.rows(ctx.view))? as i64);
+                }
+                Some(_) => return Err(expected("object")),
+                None => ctx.reply.null(),
+            }
+            Ok(())
+        }
+        None if path.is_legacy => {
+            ctx.reply.null();
+            Ok(())
+        }
+        None => Err(no_path_or("not an object")),
+    }
+}
+
+fn reply_keys(ctx: &mut ReadCtx<'_>, doc: &Doc, value: &Val) -> CmdResult {
+    let rows = doc.rows(ctx.view);
+    ctx.reply.array(value.len(&rows)? as usize);
+    value
+        .each_member(&rows, &mut |key, _| {
+            ctx.reply.bulk(key);
+            Ok(ControlFlow::Continue(()))
+        })
+        .map(drop)?;
+    Ok(())
+}
+
+pub fn objkeys(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let path = path_at(args, 2)?;
+    let Some(doc) = load(ctx, args[1])? else {
+        if !path.is_legacy {
+            return Err(NO_KEY);
+        }
+        ctx.reply.null();
+        return Ok(());
+    };
+    let values = selected(&doc.rows(ctx.view), &doc, &path)?;
+    if path.is_legacy {
+        return match values.first() {
+            Some(value) if kind_of(value)? == Kind::Object => reply_keys(ctx, &doc, value),
+            Some(_) => Err(no_path_or("not an object")),
+            None => {
+                ctx.reply.null();
+                Ok(())
+            }
+        };
+    }
+    ctx.reply.array(values.len());
+    for value in &values {
+        match kind_of(value)? {
+            Kind::Object => reply_keys(ctx, &doc, value)?,
+            _ => ctx.reply.null(),
+        }
+    }
+    Ok(())
+}
+
+pub fn reply_resp(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let path = path_at(args, 2)?;
+    let Some(doc) = load(ctx, args[1])? else {
+        ctx.reply.null();
+        return Ok(());
+    };
+    let rows = doc.rows(ctx.view);
+    let values = selected(&rows, &doc, &path)?;
+    if path.is_legacy {
+        return Ok(resp(ctx.reply, &rows, values.first().ok_or(NO_PATH)?)?);
+    }
+    ctx.reply.array(values.len());
+    for value in &values {
+        resp(ctx.reply, &rows, value)?;
+    }
+    Ok(())
+}
+
+/// Bytes of a value: its form in line, and the rows that hold the rest of it.
+fn memory_of(rows: &dyn Rows, value: &Val) -> Result<i64, Error> {
+    let mut bytes = value.bytes().len() as i64;
+    let mut add = |more: Result<i64, Error>| more.map(|more| bytes += more);
+    match kind_of(value)? {
+        Kind::Array => {
+            let mut failed = Ok(());
+            value
+                .each_element(rows, &mut |_, element| {
+                    failed = add(memory_of(rows, &element));
+                    Ok(match failed {
+                        Ok(()) => ControlFlow::Continue(()),
+                        Err(_) => ControlFlow::Break(()),
+                    })
+                })
+                .map(drop)?;
+            failed?;
+        }
+        Kind::Object => {
+            let mut failed = Ok(());
+            value
+                .each_member(rows, &mut |key, member| {
+                    let more = memory_of(rows, &member);
+                    failed = add(more.map(|more| more + key.len() as i64));
+                    Ok(match failed {
+                        Ok(()) => ControlFlow::Continue(()),
+                        Err(_) => ControlFlow::Break(()),
+                    })
+                })
+                .map(drop)?;
+            failed?;
+        }
+        Kind::Text => bytes = bytes.max(value.len(rows)? as i64),
+        Kind::Null | Kind::Bool | Kind::Int | Kind::Large | Kind::Float => {}
+    }
+    Ok(bytes)
+}
+
+/// Values inside of a value and itself, as RedisJSON 1 counted them.
+fn fields_of(rows: &dyn Rows, value: &Val) -> Result<i64, OpError> {
+    let mut count = 1;
+    value
+        .each_element(rows, &mut |_, element| {
+            count += fields_of(rows, &element)?;
+            Ok(ControlFlow::Continue(()))
+        })
+        .map(drop)?;
+    value
+        .each_member(rows, &mut |_, member| {
+            count += fields_of(rows, &member)?;
+            Ok(ControlFlow::Continue(()))
+        })
+        .map(drop)?;
+    Ok(count)
+}
+
+pub fn debug(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let word = args[1];
+    if args::is(word, "HELP") {
+        ctx.reply.array(2);
+        ctx.reply
+            .bulk(b"MEMORY <key> [path] - reports memory usage");
+        ctx.reply.bulk(b"HELP                - this message");
+        return Ok(());
+    }
+    let (memory, fields) = (args::is(word, "MEMORY"), args::is(word, "FIELDS"));
+    if !memory && !fields {
+        return Err(Error::text(
+            "ERR unknown subcommand - try `JSON.DEBUG HELP`",
+        ));
+    }
+    let key = args.get(2).ok_or(Error::Arity("json.debug".into()))?;
+    let path = path_at(args, 3)?;
+    let Some(doc) = load(ctx, key)? else {
+        match path.is_legacy {
+            true => ctx.reply.int(0),
+            false => ctx.reply.array(0),
+        }
+        return Ok(());
+    };
+    let rows = doc.rows(ctx.view);
+    let measure = |value: &Val| match memory {
+        true => memory_of(&rows, value),
+        false => Ok(fields_of(&rows, value)?),
+    };
+    let values = selected(&rows, &doc, &path)?;
+    if path.is_legacy {
+        ctx.reply.int(measure(values.first().ok_or(NO_PATH)?)?);
+        return Ok(());
+    }
+    ctx.reply.array(values.len());
+    for value in &values {
+        ctx.reply.int(measure(value)?);
+    }
+    Ok(())
+}
