@@ -1,5 +1,6 @@
 //! TDIGEST: t-digests. RedisBloom merges a digest when it is read; here a read changes nothing, so
-//! what `TDIGEST.INFO` says of merges differs, and an estimate may in its last digits.
+//! `TDIGEST.INFO` counts merges otherwise, and of a digest that is read between additions an
+//! estimate may differ within its error.
 
 use super::int_within;
 use crate::base::num;
@@ -15,6 +16,7 @@ use crate::types::bloom::tdigest::centroids::Centroids;
 const DEFAULT_COMPRESSION: i64 = 100;
 
 const NO_KEY: Error = Error::text("ERR T-Digest: key does not exist");
+const WRONG_WORD: Error = Error::text("ERR T-Digest: wrong keyword");
 const OVERFLOW: Error = Error::text("ERR T-Digest: overflow detected");
 
 fn load(view: &mut View, db: DbIndex, key: &[u8]) -> Result<TDigest, Error> {
@@ -44,7 +46,7 @@ fn create(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
             compression_of(value)?
         }
         [] => DEFAULT_COMPRESSION,
-        _ => return Err(Error::text("ERR T-Digest: wrong keyword")),
+        _ => return Err(WRONG_WORD),
     };
     let digest = TDigest::new(ctx.txn, compression as f64);
     let mut digest = digest.ok_or(Error::text("ERR T-Digest: allocation failed"))?;
@@ -108,7 +110,7 @@ impl MergeOptions {
         options.replaces = super::place_of("OVERRIDE", args).is_some();
         match options.compression.is_some() || options.replaces {
             true => Ok(options),
-            false => Err(Error::text("ERR T-Digest: wrong keyword")),
+            false => Err(WRONG_WORD),
         }
     }
 }

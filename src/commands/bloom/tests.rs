@@ -102,7 +102,7 @@ fn changed_payloads_do_no_harm() {
                 let dumped = dumped
                     .as_bytes()
                     .unwrap_or_else(|| panic!("{name} {at} {value}"));
-                let again = restore(&mut client, &dumped.to_vec());
+                let again = restore(&mut client, dumped);
                 assert_eq!(again.as_error(), None, "{name} {at} {value}");
             }
         }

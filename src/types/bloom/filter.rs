@@ -32,6 +32,7 @@ const OPTIONS: u32 = NO_ROUND | ENTRIES_ARE_BITS | FORCE_64 | NO_SCALING;
 const TIGHTENING: f64 = 0.5;
 
 /// ln(2) and its square, with the digits that RedisBloom uses.
+#[allow(clippy::approx_constant)] // its last digit decides how many hashes there are
 const LN2: f64 = 0.693_147_180_559_945;
 const LN2_SQUARED: f64 = 0.480_453_013_918_201;
 
