@@ -57,7 +57,7 @@ impl ModuleId {
     }
 
     /// Whether both ids name the same type; their versions may differ.
-    fn is_same_type(self, other: ModuleId) -> bool {
+    pub fn is_same_type(self, other: ModuleId) -> bool {
         self.0 >> VERSION_BITS == other.0 >> VERSION_BITS
     }
 
