@@ -19,7 +19,7 @@ use crate::storage::{DbIndex, View};
 use crate::types::json::{self, Doc, Editor, Kind, Path, Place, Rows, Step, Val};
 use crate::types::{OpError, OpResult};
 
-const NO_PATH: Error = Error::text("ERR Path does not exist");
+const NO_PATH: Error = Error::Op(OpError::NoSuchPath);
 const NO_KEY: Error =
     Error::text("ERR could not perform this operation on a key that doesn't exist");
 const NEW_AT_ROOT: Error = Error::text("ERR new objects must be created at the root");
@@ -87,15 +87,23 @@ fn places(ctx: &WriteCtx<'_>, doc: &Doc, path: &Path) -> Result<Vec<Place>, Erro
     Ok(json::eval::places(&doc.rows(ctx.txn), &doc.root(), path)?)
 }
 
+/// The path to a value, with its number among the selected ones.
+type Numbered = (usize, Vec<Step>);
+
+/// Called with the number of a path, the value, and how large it may be in line; returns what
+/// takes the value's place, or `None`.
+type EachChange<'c> =
+    &'c mut dyn FnMut(&mut Editor<'_>, usize, &[u8], usize) -> OpResult<Option<Vec<u8>>>;
+
 /// Changes the values at some paths, one after another, and saves the document. Each change adds
-/// up to so many bytes. `change` gets the number of the path, the value, and how large it may be in line. Returns which of the paths were
-/// there: an earlier change may have removed them.
+/// up to so many bytes. Returns which of the paths were there: an earlier change may have removed
+/// them.
 fn edit_all(
     ctx: &mut WriteCtx<'_>,
     doc: &mut Doc,
     key: &[u8],
     (paths, bytes_each): (&[&[Step]], usize),
-    change: &mut dyn FnMut(&mut Editor<'_>, usize, &[u8], usize) -> OpResult<Option<Vec<u8>>>,
+    change: EachChange<'_>,
 ) -> Result<Vec<bool>, Error> {
     let bytes = paths.len().saturating_mul(bytes_each);
     ctx.txn.will_hold(bytes as u64).map_err(OpError::from)?;
@@ -174,7 +182,7 @@ fn outermost(places: Vec<Place>) -> Vec<Vec<Step>> {
 fn of_kind(
     places: Vec<Place>,
     test: impl Fn(Kind) -> bool,
-) -> Result<(usize, Vec<(usize, Vec<Step>)>), Error> {
+) -> Result<(usize, Vec<Numbered>), Error> {
     let len = places.len();
     let mut wanted = Vec::new();
     for (at, place) in places.into_iter().enumerate() {

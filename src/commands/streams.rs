@@ -71,6 +71,8 @@ fn xadd(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         ),
     })?;
     stream.append(ctx.txn, id, &row)?;
+    // It may be long, and the log is about to get a copy.
+    drop(row);
     if let Some((producer, iid)) = &record {
         stream.remember(ctx.txn, producer, iid, id)?;
     }

@@ -189,7 +189,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a number.
-    pub fn varint(&mut self) -> Result<u64, Corrupt> {
+    fn varint(&mut self) -> Result<u64, Corrupt> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -356,7 +356,7 @@ pub fn object_entry<'a>(cursor: &mut Cursor<'a>) -> Result<Entry<'a>, Corrupt> {
 }
 
 /// Writes a number.
-pub fn put_varint(mut number: u64, out: &mut Vec<u8>) {
+fn put_varint(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;

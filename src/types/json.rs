@@ -8,10 +8,10 @@
 //! Containers are nested at most 127 deep, over a whole document: so its text can be parsed
 //! again, and functions here may call themselves for each level.
 
+pub mod ast;
 pub(super) mod definition;
 mod edit;
 pub mod eval;
-pub mod filter;
 mod merge;
 pub mod path;
 mod read;
@@ -20,9 +20,9 @@ mod tests;
 pub mod text;
 mod value;
 
+pub use ast::Path;
 pub use edit::{Change, Editor, Pieces, Step};
 pub use eval::Place;
-pub use path::Path;
 pub use read::{Kind, Rows, Val};
 pub use value::{MAX_DEPTH, Value};
 
@@ -115,7 +115,8 @@ impl Doc {
     }
 
     /// How many rows the document has besides its meta row.
-    pub fn row_count(&self) -> u64 {
+    #[cfg(test)]
+    fn row_count(&self) -> u64 {
         self.rows
     }
 

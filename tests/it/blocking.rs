@@ -370,9 +370,9 @@ fn unblock_finds_clients_that_unpause_released() {
 /// nothing before. A replica follows.
 #[test]
 fn several_items_move_when_there_are_enough() {
-    let server = Server::start(&[]);
+    let server = Server::start(&["--enable-debug-command", "yes"]);
     let mut conn = server.connect();
-    let items = |items: &[&str]| Value::Array(items.iter().map(|i| Value::bulk(i)).collect());
+    let items = |items: &[&str]| Value::Array(items.iter().map(Value::bulk).collect());
     for (grow, moved) in [
         ("RPUSH from 3", ["1", "2", "3"]),
         ("LPUSH from 0", ["0", "1", "2"]),

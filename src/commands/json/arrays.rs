@@ -3,7 +3,7 @@
 use super::change::reply_ints;
 use super::format::{ReplyForm, expand};
 use super::{
-    BAD_FORMAT, NO_FORMAT_IN_RESP2, NO_PATH, TOO_DEEP, check_depth, edit_all, expected,
+    BAD_FORMAT, NO_FORMAT_IN_RESP2, NO_PATH, Numbered, TOO_DEEP, check_depth, edit_all, expected,
     in_order_of_change, load, no_path_or, notify, of_kind, open, parse_path, parse_value, places,
     selected,
 };
@@ -30,20 +30,16 @@ fn bytes(args: &[&[u8]]) -> usize {
 }
 
 /// The arrays that a path selects, in the order of change, and the number of all selected values.
-fn arrays(
-    ctx: &WriteCtx<'_>,
-    doc: &Doc,
-    path: &Path,
-) -> Result<(usize, Vec<(usize, Vec<Step>)>), Error> {
+fn arrays(ctx: &WriteCtx<'_>, doc: &Doc, path: &Path) -> Result<(usize, Vec<Numbered>), Error> {
     let places = places(ctx, doc, path)?;
     let (len, mut wanted) = of_kind(places, |kind| kind == Kind::Array)?;
     in_order_of_change(&mut wanted);
     Ok((len, wanted))
 }
 
-fn check_depths(wanted: &[(usize, Vec<Step>)], values: &[Value]) -> Result<(), Error> {
+fn check_depths(wanted: &[Numbered], values: &[Value]) -> Result<(), Error> {
     let depth = values.iter().map(Value::depth).max().unwrap_or(0);
-    let fits = |(_, path): &(usize, Vec<Step>)| check_depth(path, depth + 1).is_ok();
+    let fits = |(_, path): &Numbered| check_depth(path, depth + 1).is_ok();
     match wanted.iter().all(fits) {
         true => Ok(()),
         false => Err(TOO_DEEP),
@@ -56,7 +52,7 @@ fn splice_all(
     ctx: &mut WriteCtx<'_>,
     doc: &mut Doc,
     key: &[u8],
-    (len, wanted): (usize, &[(usize, Vec<Step>)]),
+    (len, wanted): (usize, &[Numbered]),
     (values, bytes): (&[Value], usize),
     part: &dyn Fn(i64) -> Result<(i64, i64), Error>,
 ) -> Result<Vec<Option<i64>>, Error> {
@@ -181,11 +177,7 @@ pub fn trim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     reply_ints(ctx, &path, &results, "not an array")
 }
 
-fn lens(
-    ctx: &WriteCtx<'_>,
-    doc: &Doc,
-    wanted: &[(usize, Vec<Step>)],
-) -> Result<Vec<Option<i64>>, Error> {
+fn lens(ctx: &WriteCtx<'_>, doc: &Doc, wanted: &[Numbered]) -> Result<Vec<Option<i64>>, Error> {
     let rows = doc.rows(ctx.txn);
     let len_at = |path: &[Step]| -> Result<Option<i64>, Error> {
         let mut value = doc.root();
@@ -337,7 +329,7 @@ fn find(
     Ok(found)
 }
 
-pub fn find_index(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+pub(super) fn find_index(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let path = parse_path(args[2])?;
     let start = args.get(4).map_or(Ok(0), |arg| index(arg))?;
     let end = args.get(5).map_or(Ok(0), |arg| index(arg))?;

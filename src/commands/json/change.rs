@@ -10,7 +10,7 @@ use crate::types::OpError;
 use crate::types::json::{Kind, Path, Rows, Step, Val, Value};
 
 /// Replies one number for each value; of a legacy path the last one alone.
-pub fn reply_ints(
+pub(super) fn reply_ints(
     ctx: &mut WriteCtx<'_>,
     path: &Path,
     results: &[Option<i64>],
@@ -31,7 +31,7 @@ pub fn reply_ints(
     Ok(())
 }
 
-pub fn toggle(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+pub(super) fn toggle(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let (key, path) = (args[1], parse_path(args[2])?);
     let mut doc = open(ctx, key)?;
     let (len, wanted) = of_kind(places(ctx, &doc, &path)?, |kind| kind == Kind::Bool)?;
@@ -58,7 +58,7 @@ pub fn toggle(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-pub fn strappend(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+pub(super) fn strappend(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let key = args[1];
     let (path, text) = match args {
         [_, _, text] => (Path::root(), *text),

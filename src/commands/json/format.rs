@@ -34,13 +34,13 @@ impl ReplyForm {
     }
 
     /// Whether values are more than text.
-    pub fn is_expanded(self) -> bool {
+    pub(super) fn is_expanded(self) -> bool {
         matches!(self, ReplyForm::Expand1 | ReplyForm::Expand)
     }
 }
 
 /// Replies a value; see [`ReplyForm::Expand`].
-pub fn expand(
+pub(super) fn expand(
     reply: &mut Reply,
     rows: &dyn Rows,
     value: &Val,

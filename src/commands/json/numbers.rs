@@ -14,15 +14,15 @@ enum Operation {
     Power,
 }
 
-pub fn incrby(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+pub(super) fn incrby(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     calculate(ctx, args, Operation::Add, "json.numincrby")
 }
 
-pub fn multby(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+pub(super) fn multby(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     calculate(ctx, args, Operation::Multiply, "json.nummultby")
 }
 
-pub fn powby(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+pub(super) fn powby(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     calculate(ctx, args, Operation::Power, "json.numpowby")
 }
 

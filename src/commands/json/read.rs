@@ -152,7 +152,7 @@ pub fn mget(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-pub fn type_of(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+pub(super) fn type_of(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let path = path_at(args, 2)?;
     let doc = load(ctx, args[1])?;
     if ctx.reply.resp3 {
@@ -201,7 +201,7 @@ fn first(ctx: &mut ReadCtx<'_>, doc: &Doc, path: &Path) -> Result<Option<Val>, E
     Ok(values.into_iter().next())
 }
 
-pub fn strlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+pub(super) fn strlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let path = path_at(args, 2)?;
     match load(ctx, args[1])? {
         Some(doc) if !path.is_legacy => reply_lens(ctx, &doc, &path, Kind::Text),
@@ -221,7 +221,7 @@ pub fn strlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
 }
 
-pub fn arrlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+pub(super) fn arrlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let path = path_at(args, 2)?;
     match load(ctx, args[1])? {
         Some(doc) if !path.is_legacy => reply_lens(ctx, &doc, &path, Kind::Array),
@@ -241,7 +241,7 @@ pub fn arrlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
 }
 
-pub fn objlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+pub(super) fn objlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let path = path_at(args, 2)?;
     match load(ctx, args[1])? {
         Some(doc) if !path.is_legacy => reply_lens(ctx, &doc, &path, Kind::Object),
@@ -275,7 +275,7 @@ fn reply_keys(ctx: &mut ReadCtx<'_>, doc: &Doc, value: &Val) -> CmdResult {
     Ok(())
 }
 
-pub fn objkeys(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+pub(super) fn objkeys(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let path = path_at(args, 2)?;
     let Some(doc) = load(ctx, args[1])? else {
         if !path.is_legacy {
@@ -305,7 +305,7 @@ pub fn objkeys(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-pub fn reply_resp(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+pub(super) fn reply_resp(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let path = path_at(args, 2)?;
     let Some(doc) = load(ctx, args[1])? else {
         ctx.reply.null();

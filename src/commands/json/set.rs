@@ -7,7 +7,7 @@ use super::{
 use crate::commands::args;
 use crate::commands::{CmdResult, Error, WriteCtx};
 use crate::encoding::ValueType;
-use crate::types::json::path::Select;
+use crate::types::json::ast::Select;
 use crate::types::json::{self, Doc, Kind, Path, Pieces, Step, Value};
 use crate::types::{OpError, lookup};
 
@@ -255,7 +255,7 @@ pub fn mset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-pub fn del(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+pub(super) fn del(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let (key, path) = (args[1], path_at(args, 2)?);
     let Some(mut doc) = find(ctx.txn, ctx.db, key)? else {
         ctx.reply.int(0);

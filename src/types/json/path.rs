@@ -6,46 +6,12 @@
 //!
 //! The parser calls itself for nested filters; [`DEPTH_MAX`] bounds that.
 
-use super::filter::{Expr, Function, Operator, Pattern};
+use super::ast::{Expr, Function, Operator, Path, Pattern, Segment, Select};
 use super::read::Val;
 use super::value::Value;
-use std::rc::Rc;
 
 /// Most filters and parentheses inside each other.
 const DEPTH_MAX: usize = 64;
-
-/// A path.
-#[derive(Debug)]
-pub struct Path {
-    /// What selects the values, one segment after another.
-    pub segments: Vec<Segment>,
-    /// Whether it is a legacy path.
-    pub is_legacy: bool,
-}
-
-/// A part of a path.
-#[derive(Debug)]
-pub struct Segment {
-    /// Whether it applies to the values and to all inside of them (`..`).
-    pub is_deep: bool,
-    /// What it selects of a value.
-    pub select: Select,
-}
-
-/// What a segment selects of a container.
-#[derive(Debug)]
-pub enum Select {
-    /// Members by their keys.
-    Keys(Vec<Rc<[u8]>>),
-    /// Elements by their indices; from the end if negative.
-    Indices(Vec<i64>),
-    /// Elements from an index to one before another, by steps.
-    Range(Option<i64>, Option<i64>, u64),
-    /// All.
-    All,
-    /// Those for which a filter holds.
-    Filter(Expr),
-}
 
 /// Why a path cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,31 +50,6 @@ impl Path {
             }),
             Some(_) => Err(parser.expected("'.', '[' or the end")),
         }
-    }
-
-    /// The root.
-    pub fn root() -> Path {
-        Path {
-            segments: Vec::new(),
-            is_legacy: true,
-        }
-    }
-
-    /// Whether it is the root.
-    pub fn is_root(&self) -> bool {
-        self.segments.is_empty()
-    }
-
-    /// Whether it selects at most one value of any document.
-    pub fn is_static(&self) -> bool {
-        self.segments.iter().all(|segment| {
-            !segment.is_deep
-                && match &segment.select {
-                    Select::Keys(keys) => keys.len() == 1,
-                    Select::Indices(indices) => indices.len() == 1,
-                    Select::Range(..) | Select::All | Select::Filter(_) => false,
-                }
-        })
     }
 }
 

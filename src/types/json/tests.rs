@@ -123,40 +123,38 @@ impl Fixture {
         let model = at(&mut self.model, &path);
         let max = in_line_max(&path);
         let mut doc = Doc::load(&mut self.txn, DB, KEY).unwrap().unwrap();
-        let mut change: Box<dyn FnMut(&mut Editor<'_>, &[u8]) -> OpResult<Option<Vec<u8>>>> =
-            match model {
-                Value::Array(values) => {
-                    let start = a % (values.len() + 1);
-                    let removed = b.min(values.len() - start);
-                    let added = vec![value; a % 3];
-                    values.splice(start..start + removed, added.clone());
-                    Box::new(move |editor, array| {
-                        let added = editor.put_all(&added)?;
-                        editor.splice(array, start as u64, removed as u64, &added, max)
-                    })
+        type Edit = dyn FnMut(&mut Editor<'_>, &[u8]) -> OpResult<Option<Vec<u8>>>;
+        let mut change: Box<Edit> = match model {
+            Value::Array(values) => {
+                let start = a % (values.len() + 1);
+                let removed = b.min(values.len() - start);
+                let added = vec![value; a % 3];
+                values.splice(start..start + removed, added.clone());
+                Box::new(move |editor, array| {
+                    let added = editor.put_all(&added)?;
+                    editor.splice(array, start as u64, removed as u64, &added, max)
+                })
+            }
+            Value::Object(members) if b < 2 && !members.is_empty() => {
+                let (key, _) = members.remove(a % members.len());
+                Box::new(move |editor, object| editor.remove_member(object, key.as_bytes(), max))
+            }
+            Value::Object(members) => {
+                let key = match members.get(a % (members.len() + 1)) {
+                    Some((key, _)) if b == 2 => key.clone(),
+                    _ => format!("n{a}"),
+                };
+                match members.iter_mut().find(|(name, _)| *name == key) {
+                    Some((_, old)) => *old = value.clone(),
+                    None => members.push((key.clone(), value.clone())),
                 }
-                Value::Object(members) if b < 2 && !members.is_empty() => {
-                    let (key, _) = members.remove(a % members.len());
-                    Box::new(move |editor, object| {
-                        editor.remove_member(object, key.as_bytes(), max)
-                    })
-                }
-                Value::Object(members) => {
-                    let key = match members.get(a % (members.len() + 1)) {
-                        Some((key, _)) if b == 2 => key.clone(),
-                        _ => format!("n{a}"),
-                    };
-                    match members.iter_mut().find(|(name, _)| *name == key) {
-                        Some((_, old)) => *old = value.clone(),
-                        None => members.push((key.clone(), value.clone())),
-                    }
-                    Box::new(move |editor, object| {
-                        let value = editor.put(&value)?;
-                        editor.set_member(object, key.as_bytes(), &value, max)
-                    })
-                }
-                _ => unreachable!("a container"),
-            };
+                Box::new(move |editor, object| {
+                    let value = editor.put(&value)?;
+                    editor.set_member(object, key.as_bytes(), &value, max)
+                })
+            }
+            _ => unreachable!("a container"),
+        };
         doc.change(&mut self.txn, KEY, |editor, root| {
             Ok(((), editor.edit(&root, &path, &mut *change)?))
         })

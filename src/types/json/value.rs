@@ -41,7 +41,7 @@ impl Value {
     }
 
     /// Writes the value in line, whatever its size.
-    pub fn in_line(&self, out: &mut Vec<u8>) {
+    pub(super) fn in_line(&self, out: &mut Vec<u8>) {
         let mut inner = Vec::new();
         let item = match self {
             Value::Null => Item::Null,

@@ -9,6 +9,9 @@ use crate::storage::{Direction, Txn, View};
 use crate::types::OpResult;
 use std::ops::ControlFlow;
 
+/// The name of a group, and the entries that it refers to no more.
+pub type Forgotten = (Box<[u8]>, Vec<StreamId>);
+
 /// What becomes of references to an entry that is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum References {
@@ -29,7 +32,7 @@ pub struct Trimmed {
     /// For [`References::Acknowledged`]: their ids, if entries before some of them remain.
     pub scattered: Vec<StreamId>,
     /// For [`References::Delete`]: the groups in which entries were pending, and the ids of those.
-    pub forgotten: Vec<(Box<[u8]>, Vec<StreamId>)>,
+    pub forgotten: Vec<Forgotten>,
 }
 
 /// The groups of a stream, asked about entries.
@@ -105,7 +108,7 @@ impl Referrers {
 
     /// Writes the changes. Returns what [`Referrers::forget`] has removed: names of groups, and
     /// ids.
-    pub fn save(self, txn: &mut Txn) -> OpResult<Vec<(Box<[u8]>, Vec<StreamId>)>> {
+    pub fn save(self, txn: &mut Txn) -> OpResult<Vec<Forgotten>> {
         let mut all_forgotten = Vec::new();
         for (group, forgotten) in self.groups.into_iter().zip(self.forgotten) {
             if !forgotten.is_empty() {

@@ -486,9 +486,9 @@ fn commands(client: &mut Conn, is_said: impl Fn(&[Value]) -> bool) -> BTreeSet<S
     such.map(|said| said[0].text()).collect()
 }
 
-/// Commands whose keys are channels, that run scripts, that are for developers and other
-/// servers, or that the oracle lacks.
-const NO_KEYS: [&str; 18] = [
+/// Commands whose keys are channels, that run scripts, or that are for developers and other
+/// servers.
+const NO_KEYS: [&str; 10] = [
     "pfdebug",
     "spublish",
     "ssubscribe",
@@ -499,15 +499,14 @@ const NO_KEYS: [&str; 18] = [
     "fcall",
     "fcall_ro",
     "restore-asking",
-    "siadd",
-    "sicard",
-    "siexists",
-    "sirange",
-    "sirangebyvalue",
-    "sirem",
-    "sirevrange",
-    "sirevrangebyvalue",
 ];
+
+/// Commands that the oracle lacks, and the beginnings of the names of such families: unit tests
+/// beside the commands have their events.
+const LACKED: &str = "blmovem delex delifeq digest increx lmovem msetex sdiffcard sunioncard \
+    siadd sicard siexists sirange sirangebyvalue sirem sirevrange sirevrangebyvalue \
+    xackdel xcfgset xdelex xidmprecord xnack";
+const LACKED_FAMILIES: [&str; 6] = ["bf.", "cf.", "cms.", "json.", "tdigest.", "topk."];
 
 #[test]
 fn no_command_with_keys_is_left_out() {
@@ -517,8 +516,13 @@ fn no_command_with_keys_is_left_out() {
         let name = line.split(' ').next().unwrap_or_default();
         missing.remove(&name.to_ascii_lowercase());
     }
-    for name in NO_KEYS {
-        missing.remove(name);
+    for name in NO_KEYS.into_iter().chain(LACKED.split_whitespace()) {
+        assert!(missing.remove(name), "{name} is no command with keys");
     }
+    missing.retain(|name| {
+        !LACKED_FAMILIES
+            .iter()
+            .any(|family| name.starts_with(family))
+    });
     assert!(missing.is_empty(), "{missing:?}");
 }

@@ -19,7 +19,7 @@ impl Editor<'_> {
     }
 
     /// The form of a value as the root.
-    pub fn put_root(&mut self, value: &Value) -> OpResult<Vec<u8>> {
+    pub(in crate::types::json) fn put_root(&mut self, value: &Value) -> OpResult<Vec<u8>> {
         let mut out = Vec::new();
         self.put_into(value, ROOT_MAX, &mut out)?;
         Ok(out)
@@ -275,7 +275,7 @@ impl Editor<'_> {
 
 /// Divides elements into chunks of at most [`LEAF_MAX`] bytes, but at least one element: full ones
 /// if there will be more at the end, otherwise even ones.
-fn chunks<'p, T>(elements: &'p [T], size: impl Fn(&T) -> usize, fills: bool) -> Vec<&'p [T]> {
+fn chunks<T>(elements: &[T], size: impl Fn(&T) -> usize, fills: bool) -> Vec<&[T]> {
     let total: usize = elements.iter().map(&size).sum();
     let goal = match fills {
         true => LEAF_MAX,
