@@ -665,7 +665,7 @@ const SOURCE: KeyFlags = KeyFlags::RO.union(KeyFlags::ACCESS);
 const DESTINATION: KeyFlags = KeyFlags::OW.union(KeyFlags::UPDATE);
 const STORES: &[KeySpec] = &[KeySpec::at(1, DESTINATION), KeySpec::at(2, SOURCE)];
 
-/// The table.
+/// The rows of GEO*.
 pub const COMMANDS: &[Command] = &[
     Command::write("geoadd", -5, geoadd)
         .places(3)

@@ -600,7 +600,7 @@ const fn row(command: Command, syntax: &'static str, keys: &'static [KeySpec]) -
         .keys(keys)
 }
 
-/// The table.
+/// The rows of times of fields.
 pub const COMMANDS: &[Command] = &[
     row(
         Command::write("hexpire", -6, hexpire),

@@ -205,7 +205,7 @@ const REMOVES: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE
 /// The version of Redis that clients are told: Redis does not have the type.
 const SINCE: &str = "7.4.0";
 
-/// The table.
+/// The rows of sorted ints.
 pub const COMMANDS: &[Command] = &[
     Command::write("siadd", -3, siadd)
         .syntax("key id:int...")

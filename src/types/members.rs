@@ -405,7 +405,7 @@ impl Members {
             return Ok(());
         }
         let expire_ms = self.old.map_or(UnixMs::NONE, |meta| meta.expire_ms);
-        let (meta, body) = self.encode(expire_ms);
+        let (meta, body) = self.encode(expire_ms)?;
         Ok(txn.put_key(self.db, key, self.old.as_ref(), meta, &body)?)
     }
 
@@ -417,17 +417,17 @@ impl Members {
             Some(old) if self.is_empty() => txn.remove_key(self.db, key, old)?,
             None if self.is_empty() => {}
             old => {
-                let (meta, body) = self.encode(expire_ms);
+                let (meta, body) = self.encode(expire_ms)?;
                 txn.replace_key(self.db, key, old.as_ref(), meta, &body)?;
             }
         }
         Ok(())
     }
 
-    fn encode(&self, expire_ms: UnixMs) -> (Meta, Value) {
+    fn encode(&self, expire_ms: UnixMs) -> Result<(Meta, Value), Corrupt> {
         let body = match &self.form {
             Form::Packed { body, .. } if self.due_ms == UnixMs::NONE => body.clone(),
-            Form::Packed { body, times, .. } => with_times(body, self.kind, times),
+            Form::Packed { body, times, .. } => with_times(body, self.kind, times)?,
             Form::Rows {
                 rows,
                 len,
@@ -453,7 +453,7 @@ impl Members {
             due_ms: self.due_ms,
             ..Meta::new(self.kind)
         };
-        (meta, body)
+        Ok((meta, body))
     }
 
     /// Rewrites a map that has shrunk much; returns whether it was rewritten.
@@ -496,9 +496,9 @@ impl Members {
             anew.append(txn, member, value)?;
             rest = tail;
         }
-        let (_, body) = self.encode(meta.expire_ms);
+        let (_, body) = self.encode(meta.expire_ms)?;
         let old = KeyMeta { meta, body };
-        let (meta, body) = anew.encode(meta.expire_ms);
+        let (meta, body) = anew.encode(meta.expire_ms)?;
         txn.replace_key(self.db, key, Some(&old), meta, &body)?;
         Ok(true)
     }
@@ -728,9 +728,10 @@ fn find<'a>(body: &'a [u8], kind: ValueType, member: &[u8]) -> Result<Option<Ent
 }
 
 /// A packed body with times, made of one without.
-fn with_times(body: &[u8], kind: ValueType, times: &[UnixMs]) -> Value {
+fn with_times(body: &[u8], kind: ValueType, times: &[UnixMs]) -> Result<Value, Corrupt> {
     let mut timed = Value::new();
-    for (entry, expire_ms) in entries(body, kind).flatten().zip(times) {
+    for (entry, expire_ms) in entries(body, kind).zip(times) {
+        let entry = entry?;
         let entry = timed::Entry {
             member: entry.member,
             value: entry.value,
@@ -738,7 +739,7 @@ fn with_times(body: &[u8], kind: ValueType, times: &[UnixMs]) -> Value {
         };
         timed::put_entry(&mut timed, kind, true, entry);
     }
-    timed
+    Ok(timed)
 }
 
 fn put_bytes(body: &mut Value, bytes: &[u8]) {

@@ -159,7 +159,7 @@ fn info(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 const RO: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
 const RW: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW)];
 
-/// The table.
+/// The rows of CMS.*.
 pub const COMMANDS: &[Command] = &[
     Command::write("cms.initbydim", 4, init_by_dim)
         .syntax("key width:int depth:int")

@@ -366,7 +366,7 @@ const RW: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW)];
 const INSERTION: &str = "O(N * (T + I)), N: items, T: tables of the chain, I: iterations";
 const LOOK_UP: &str = "O(N * T), N: items, T: tables of the chain";
 
-/// The table.
+/// The rows of CF.*.
 pub const COMMANDS: &[Command] = &[
     Command::write("cf.reserve", -3, reserve)
         .syntax(

@@ -339,7 +339,7 @@ fn load_chunk(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 const RO: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
 const RW: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW)];
 
-/// The table.
+/// The rows of BF.*.
 pub const COMMANDS: &[Command] = &[
     Command::write("bf.reserve", -4, reserve)
         .syntax("key error_rate:double capacity:int [EXPANSION expansion:int] [NONSCALING]")

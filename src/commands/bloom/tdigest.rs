@@ -373,7 +373,7 @@ const fn reading(
         .doc(Group::TDigest, "2.4.0", summary)
 }
 
-/// The table.
+/// The rows of TDIGEST.*.
 pub const COMMANDS: &[Command] = &[
     Command::write("tdigest.create", -2, create)
         .syntax("key [COMPRESSION compression:int]")

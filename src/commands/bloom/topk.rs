@@ -162,7 +162,7 @@ const RO: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
 const RW: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW)];
 const COST: &str = "O(N * (D + K)), N: items, D: depth, K: items that are kept";
 
-/// The table.
+/// The rows of TOPK.*.
 pub const COMMANDS: &[Command] = &[
     Command::write("topk.reserve", -3, reserve)
         .syntax("key topk:int [params=(width:int depth:int decay:double)]")

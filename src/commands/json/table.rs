@@ -33,7 +33,7 @@ const ONE: &str =
     "O(levels of the path), O(N) if it can select several values, N: values of the document";
 const SIZE: &str = "O(N), N: size of what is read or written";
 
-/// The table.
+/// The rows of JSON.*.
 pub const COMMANDS: &[Command] = &[
     Command::write("json.arrappend", -4, arrays::append)
         .syntax("key path value...")

@@ -200,7 +200,7 @@ fn delex_key_flags(args: &[&[u8]]) -> KeyFlags {
     }
 }
 
-/// The table.
+/// The rows of DELEX, DELIFEQ and DIGEST.
 pub const COMMANDS: &[Command] = &[
     Command::write("delex", -2, delex)
         .syntax(

@@ -316,7 +316,7 @@ fn store<N: Number>(
     Ok(())
 }
 
-/// The table.
+/// The rows of INCREX.
 pub const COMMANDS: &[Command] = &[Command::write("increx", -2, increx)
     .syntax(
         "key [increment=(BYFLOAT float:double|BYINT integer:int)] [SATURATE] \

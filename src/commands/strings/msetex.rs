@@ -55,7 +55,7 @@ fn msetex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// The table.
+/// The rows of MSETEX.
 pub const COMMANDS: &[Command] = &[Command::write("msetex", -4, msetex)
     .syntax(
         "numkeys:int data=(key value)... [condition=(NX|XX)] \
