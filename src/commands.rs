@@ -20,7 +20,7 @@ pub mod replication;
 pub mod scan;
 pub mod table;
 
-mod acl;
+pub mod acl;
 mod bitfield;
 mod bits;
 mod blocking;
@@ -28,18 +28,20 @@ mod bloom;
 mod client;
 mod cluster;
 mod command;
+mod commandlog;
 mod config;
 mod connection;
 mod databases;
 pub mod debug;
 mod dump;
+mod element_times;
 mod elements;
 mod expire;
-pub mod field_times;
 mod functions;
 mod geo;
 mod hash_times;
 mod hashes;
+mod hotkeys;
 mod hyperloglog;
 mod json;
 mod keys;
@@ -54,6 +56,7 @@ mod pubsub;
 pub mod save;
 pub mod scripts;
 mod server;
+mod set_times;
 mod sets;
 mod slowlog;
 mod sort;
@@ -61,6 +64,7 @@ mod sortedint;
 mod streams;
 mod strings;
 mod transactions;
+pub mod without_times;
 mod zsets;
 
 pub use databases::named_dbs;
@@ -92,15 +96,19 @@ const FAMILIES: &[&[Command]] = &[
     client::COMMANDS,
     cluster::COMMANDS,
     command::COMMANDS,
+    commandlog::COMMANDS,
     config::COMMANDS,
     connection::COMMANDS,
     databases::COMMANDS,
     debug::COMMANDS,
     dump::COMMANDS,
+    element_times::OF_FIELDS,
+    element_times::OF_MEMBERS,
     expire::COMMANDS,
     geo::COMMANDS,
     hash_times::COMMANDS,
     hashes::COMMANDS,
+    hotkeys::COMMANDS,
     hyperloglog::COMMANDS,
     info::COMMANDS,
     json::COMMANDS,
@@ -118,6 +126,7 @@ const FAMILIES: &[&[Command]] = &[
     server::COMMANDS,
     functions::COMMANDS,
     scripts::COMMANDS,
+    set_times::COMMANDS,
     sets::COMMANDS,
     slowlog::COMMANDS,
     sort::COMMANDS,

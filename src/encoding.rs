@@ -14,6 +14,7 @@
 //!   0B zset      0B ‖ id (8) ‖ score (8) ‖ member     → (empty)
 //!   0C TTL       0C ‖ expire ms (8) ‖ user key        → type
 //!   0E fragment  0E ‖ id (8) ‖ index (8)              → up to 4 KiB of a long string
+//!   0E base      0E ‖ id (8) ‖ −1 (8)                 → where the string stands in the value log: see [`values`]
 //!   0F reclaim   0F ‖ id (8)                          → type ‖ count (8)
 //!   11 … 16, 30 … 34  streams: see [`stream`]
 //!   18 JSON      18 ‖ id (8) ‖ node (8)               → see [`json`]
@@ -54,6 +55,7 @@ pub mod sortedint;
 pub mod stream;
 pub mod system;
 pub mod timed;
+pub mod values;
 
 pub use keys::RowKey;
 pub use meta::{Meta, MetaView};
@@ -65,10 +67,10 @@ pub struct Corrupt(pub &'static str);
 
 /// The version of the disk format that this build writes. Older databases are converted when they
 /// are opened.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 
 /// The version of the rows of DBs and of the binlog, which are sent to replicas unchanged.
-pub const ROWS_VERSION: u32 = 2;
+pub const ROWS_VERSION: u32 = 3;
 
 /// Bytes of a full page of the arrays of [`ValueType::Bloom`] and its like.
 pub const PAGE_LEN: u64 = 1 << 9;

@@ -48,13 +48,13 @@ use crate::state::Server;
 use crate::state::config::Config;
 use crate::state::pubsub::Outbox;
 use crate::state::workers::Worker;
-use crate::storage::{DbIndex, Expected, Txn};
+use crate::storage::{DbIndex, Expected, StorageError, Txn};
 use blocking::WaitingRoom;
 use record::Record;
 use scripts::ThreadScripts;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use unit::Unit;
 
 /// Hashes of a command's keys; see [`crate::storage::View::key_hash`].
@@ -84,6 +84,8 @@ struct Thread {
     slices: bool,
     /// The worker that this executor runs on, if any; its scripts have no time limit.
     worker: Option<Arc<Worker>>,
+    /// Whether it is the one that gives requests only a turn.
+    turns: bool,
     /// Once set, scripts that run here are stopped, except those of a worker.
     ended: Arc<AtomicBool>,
     /// The interpreter, created for the first script.
@@ -104,6 +106,8 @@ struct Tick {
     last_us: u64,
     /// How many commands the tick has run.
     commands: u32,
+    /// Commands that the unit has run.
+    commands_in_unit: u64,
     /// How many of its requests need not wait for the disk.
     free: u32,
     /// Whether a commit in the middle of the tick has failed.
@@ -132,6 +136,10 @@ struct Request {
     accesses_noted: bool,
     /// What its earlier attempts have left.
     retry: Retry,
+    /// Its bytes.
+    bytes: usize,
+    /// On a worker: whether it has waited for tables, and waits with its keys locked from now on.
+    waited: bool,
     /// On a thread that may wait: whether it does not, because it holds locks.
     in_memory: bool,
 }
@@ -164,6 +172,7 @@ impl Executor {
                 fixed_now_ms: None,
                 slices: false,
                 worker: None,
+                turns: false,
                 ended: Arc::default(),
                 scripts: None,
                 owes_sync: false,
@@ -174,6 +183,8 @@ impl Executor {
                 plain: true,
                 accesses_noted: false,
                 retry: Retry::default(),
+                bytes: 0,
+                waited: true,
                 in_memory: false,
             },
             server,
@@ -190,24 +201,64 @@ impl Executor {
         executor.thread.slices = true;
         executor.txn.borrow_from(executor.server.clone());
         executor.txn.be_impatient();
+        executor.txn.never_wait_for_reads();
+        let server = executor.server.clone();
+        executor.watch_with(move || match server.workers.are_stopping() {
+            true => Err(StorageError::Ended),
+            false => Ok(()),
+        });
         executor
     }
 
-    /// An executor for a slow-command worker.
-    pub fn on_worker(server: Arc<Server>) -> Executor {
+    /// An executor for a slow-command worker; `turns`: for the one that gives requests only a turn.
+    pub fn on_worker(server: Arc<Server>, turns: bool) -> Executor {
         let mut executor = Executor::new(server);
         let owner = executor.txn.for_long();
         executor.txn.borrow_from(executor.server.clone());
         // A client that waits for a slow script gets an error instead of blocking the worker.
         executor.txn.be_impatient();
-        executor.thread.worker = Some(executor.server.workers.add(owner));
+        let worker = executor.server.workers.add(owner, turns);
+        executor.thread.worker = Some(worker.clone());
+        executor.thread.turns = turns;
+        let server = executor.server.clone();
+        executor.watch_with(move || server.workers.verdict(&worker, &server.clients));
         executor
     }
 
-    /// Once `ended` is set, scripts that run here are stopped, and the unit they are part of
-    /// fails.
+    fn watch_with(&mut self, watch: impl Fn() -> Result<(), StorageError> + Send + 'static) {
+        self.txn.watch_with(Box::new(watch));
+    }
+
+    /// Whether the request that runs must end before it is done: the server stops, or its client is
+    /// gone. It is taken back as a whole then, and not begun again.
+    fn must_end(&self) -> bool {
+        let server = &self.server;
+        let ended = match &self.thread.worker {
+            Some(worker) => server.workers.verdict(worker, &server.clients),
+            None if self.thread.slices => return server.workers.are_stopping(),
+            None => return self.thread.ended.load(Ordering::Acquire),
+        };
+        matches!(ended, Err(StorageError::Ended))
+    }
+
+    /// Whether a request that takes long here is taken back and run elsewhere.
+    fn may_be_slow(&self) -> bool {
+        self.thread.slices || self.thread.turns
+    }
+
+    /// The worker that this executor runs on, if any.
+    pub fn worker(&self) -> Option<&Arc<Worker>> {
+        self.thread.worker.as_ref()
+    }
+
+    /// Once `ended` is set, scripts and long commands that run here are stopped, and the unit they
+    /// are part of fails.
     pub fn end_with(&mut self, ended: Arc<AtomicBool>) {
-        self.thread.ended = ended;
+        self.thread.ended = ended.clone();
+        self.watch_with(move || match ended.load(Ordering::Acquire) {
+            true => Err(StorageError::Ended),
+            false => Ok(()),
+        });
     }
 
     /// The state that all threads share.
@@ -251,8 +302,10 @@ impl Executor {
     }
 
     /// Announces the next request; `lent` bytes are reserved for its writes: see
-    /// [`Txn::begin_request`]. If it runs again, `retry` is what [`Executor::retry`] returned.
-    pub fn begin_request(&mut self, lent: usize, retry: Retry) {
+    /// [`Txn::begin_request`]. It has so many bytes. If it runs again, `retry` is what
+    /// [`Executor::retry`] returned.
+    pub fn begin_request(&mut self, lent: usize, bytes: usize, retry: Retry) {
+        self.request.bytes = bytes;
         self.request.retry = retry;
         self.txn.begin_request(lent);
     }

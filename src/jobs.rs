@@ -1,7 +1,7 @@
 //! The background threads: `expire` (expired keys, rows of deleted collections), `binlog-trim`,
-//! `memory` (budget of the process), `tidy` (compaction after mass deletions), `fsync` and
+//! `memory` (budget of the process), `tidy` (compaction after mass deletions), `value-log` (its garbage), `fsync` and
 //! `everysec` (syncs), `disk` (free space), the slow-command workers, the readers, and the threads
-//! of MIGRATE. Also the load of files of Redis, which runs before all of them.
+//! of MIGRATE, and that of chores ([`crate::state::chores`]). Also the load of files of Redis, which runs before all of them.
 
 mod binlog_trim;
 mod disk;
@@ -12,11 +12,13 @@ mod memory;
 mod migrate;
 mod readers;
 mod tidy;
+mod value_log;
 mod workers;
 
 pub use load::{LoadError, load, name_files_of_redis, refuse_half_loaded};
 
 use crate::state::Server;
+use crate::state::chores::Chores;
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
@@ -57,18 +59,21 @@ pub struct Jobs {
     sign: Arc<StopSign>,
     migrations: Arc<migrate::Pool>,
     threads: Vec<JoinHandle<()>>,
+    chores: Arc<Chores>,
+    doing_chores: JoinHandle<()>,
 }
 
 impl Jobs {
     /// Starts the threads.
     pub fn start(server: &Arc<Server>) -> io::Result<Jobs> {
         let sign = Arc::<StopSign>::default();
-        let jobs: [(&str, Job); 6] = [
+        let jobs: [(&str, Job); 7] = [
             ("disk", disk::run),
             ("expire", expire::run),
             ("binlog-trim", binlog_trim::run),
             ("memory", memory::run),
             ("tidy", tidy::run),
+            ("value-log", value_log::run),
             ("everysec", fsync::every_second),
         ];
         let mut threads = Vec::new();
@@ -80,12 +85,19 @@ impl Jobs {
         let syncing = server.clone();
         let thread = Builder::new().name("fsync".to_owned());
         threads.push(thread.spawn(move || fsync::serve(&syncing))?);
+        let of_chores = server.clone();
+        let thread = Builder::new().name("chores".to_owned());
+        let doing_chores = thread.spawn(move || of_chores.do_chores())?;
         for n in 0..server.config.load().worker_count() {
             let server = server.clone();
             let thread = Builder::new().name(format!("worker-{n}"));
             let thread = thread.stack_size(SCRIPT_STACK);
-            threads.push(thread.spawn(move || workers::run(server))?);
+            threads.push(thread.spawn(move || workers::run(server, false))?);
         }
+        let turns = server.clone();
+        let thread = Builder::new().name("worker-turns".to_owned());
+        let thread = thread.stack_size(SCRIPT_STACK);
+        threads.push(thread.spawn(move || workers::run(turns, true))?);
         for n in 0..server.config.load().reader_threads {
             let server = server.clone();
             let thread = Builder::new().name(format!("reader-{n}"));
@@ -102,6 +114,8 @@ impl Jobs {
             sign,
             migrations,
             threads,
+            chores: server.chores.clone(),
+            doing_chores,
         })
     }
 
@@ -109,7 +123,8 @@ impl Jobs {
     pub fn stop(self) {
         self.sign.set();
         self.migrations.stop();
-        for thread in self.threads {
+        self.chores.stop();
+        for thread in self.threads.into_iter().chain([self.doing_chores]) {
             if thread.join().is_err() {
                 log::error!("a background thread had panicked");
             }

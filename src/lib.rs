@@ -58,16 +58,19 @@
 //! |---|---|---|
 //! | main | 1 | accepts connections and deals them out to IO threads in turn; signals; once a second, figures and limits |
 //! | `io-N` | `io-threads`; by default one fewer than processors, at least 1 | owns connections for their life: reads requests, runs them, commits, replies |
-//! | `worker-N` | `io-threads`; by default one per processor | slow-command worker: scripts that take long, reads of thousands of rows, requests of thousands of words |
+//! | `worker-N` | `io-threads`; by default one per processor | slow-command worker: scripts that take long, reads of thousands of rows, requests and transactions of thousands of words |
+//! | `worker-turns` | 1 | slow-command worker that gives each request 100 ms, and no script any |
 //! | `reader-N` | `reader-threads` (64) | reads from the disk for commands that must not wait for it |
 //! | `migrate-N` | 4 | `MIGRATE` |
 //! | `expire` | 1 | deletes keys and fields of hashes whose time is over; reclaims rows of deleted collections |
 //! | `binlog-trim` | 1 | keeps the binlog within its bounds |
 //! | `tidy` | 1 | has memtables and tables with many tombstones compacted |
+//! | `value-log` | 1 | moves what lives of old segments of the value log, and removes their files |
 //! | `fsync` | 1 | syncs the write-ahead log for IO threads (`appendfsync always`) |
 //! | `everysec` | 1 | syncs it once a second (`appendfsync everysec`) |
 //! | `disk` | 1 | watches free space and the reserve; takes writes again after errors |
 //! | `memory` | 1 | keeps the process within `maxmemory` |
+//! | `audit` | 1, with `audit-log` | writes the lines of the audit log |
 //! | `link` | 1 | follows the master, if there is one |
 //! | `feeder-N` | one per replica | sends the data set and the binlog to one replica |
 //! | `resolver` | as needed | looks up names of hosts |
@@ -97,8 +100,11 @@
 //! other keys, of the members that it names and of the keys of up to 128 requests behind it. Then it
 //! runs again from its start, under its locks. A transaction and a script are taken back as a whole.
 //! A command that still lacks rows after three rounds goes to a slow-command worker, which may wait.
-//! The expire thread and the thread of a link to a master use the same reads between two attempts,
-//! so that they do not wait while they hold keys.
+//! So does a transaction with a command that cannot be taken back, such as CONFIG SET, once the rows
+//! of its keys are in memory, and a command that reads without a look-up of rows, such as SAVE. IO
+//! threads do not wait for the keys of workers. The expire thread and the thread of a link to a
+//! master use the same reads between two attempts, so that they do not wait while they hold keys; in
+//! their last attempt, and always for MIGRATE, they hold keys like workers.
 //!
 //! # Order of locks
 //!
@@ -111,7 +117,7 @@
 //! | | lock | guards | taken under |
 //! |---|---|---|---|
 //! | 1 | gate ([`storage::engine::gate`]): shared by a turn that reads or writes keys, exclusive for commands that concern whole DBs | access to keys as such | nothing. A thread commits and lets go of everything before it waits here |
-//! | 2 | key stripes ([`storage::engine::locks`]): 131,072 words, found by the hash of a key | the keys' rows until the commit | 1. A thread waits for a stripe only while all stripes that it holds have lower numbers, and only while it collects those of one command; it commits before that. A shared stripe is held for one reading command, and its holder waits for none |
+//! | 2 | key stripes ([`storage::engine::locks`]): 131,072 words, found by the hash of a key; and sets of very many keys, which workers lock | the keys' rows until the commit | 1. A thread waits for a stripe only while all stripes that it holds have lower numbers, and only while it collects those of one command; it commits before that. A shared stripe is held for one reading command, and its holder waits for none. A set is locked while its owner holds no stripe, and nobody waits for it who holds any |
 //! | 3 | `Replication::desired` | which master to follow | 1, 2 |
 //! | 4 | `SharedConfig::changing` | one change of the configuration at a time | 1, 2. `CONFIG SET` holds it while the main thread binds other addresses, and while the log is synced |
 //! | 5 | `Binlog::trim` | the front of the binlog | 1. That is the installation of a data set |
@@ -123,33 +129,35 @@
 //! | 11 | `Families::keyspaces` | which column family is which DB | 1, 2, 4, 5, 7, 9, 10 |
 //! | 12 | `Families::new` | numbers of column families | 1, 2, 11 |
 //! | 13 | list of collections that are written before their commit (`Ahead`) | what reclaim must leave alone | 1, 2 |
-//! | 14 | list of [`storage::engine::listeners`] | the listeners for changes of keys | 1, 2 |
-//! | 15 | map of rank indexes | which sorted sets have an index | 1, 2 |
-//! | 16 | a rank index | how many rows stand in each stretch of a sorted set | 1, 2, 15 |
-//! | 17 | sets of the row cache | copies of rows | 1, 2, 13, 14, 16. One that is divided is held with the one that gets a half, which stands on a later page |
-//! | 18 | `Lineage`'s history, watchers and holds of the binlog, `Durability::synced`, the engine's health, the reservation for clients in the block cache | a few words each | any of the above |
-//! | 19 | `Disk::turn` and the last failure, marks of the write-ahead log, list of unreadable tables | the reserve, how far files are written | any of the above. RocksDB calls back into them under its own mutex, so their holder does not call RocksDB |
+//! | 14 | `ValueLog::syncing` | one sync of the value log at a time | 1, 2, 4, 5, 6, 8 |
+//! | 15 | `ValueLog::tail` | where the next long value goes | 1, 2. The holder appends the value to a file |
+//! | 16 | list of [`storage::engine::listeners`] | the listeners for changes of keys | 1, 2 |
+//! | 17 | map of rank indexes | which sorted sets have an index | 1, 2 |
+//! | 18 | a rank index | how many rows stand in each stretch of a sorted set | 1, 2, 17 |
+//! | 19 | sets of the row cache | copies of rows | 1, 2, 13, 16, 18. One that is divided is held with the one that gets a half, which stands on a later page |
+//! | 20 | `Lineage`'s history, watchers and holds of the binlog, `Durability::synced`, the engine's health, the reservation for clients in the block cache | a few words each | any of the above |
+//! | 21 | `Disk::turn` and the last failure, marks of the write-ahead log, list of unreadable tables | the reserve, how far files are written | any of the above. RocksDB calls back into them under its own mutex, so their holder does not call RocksDB |
 //!
 //! And in [`state`]:
 //!
 //! | | lock | guards | taken under |
 //! |---|---|---|---|
-//! | 20 | `Workers::done` | replies of slow-command workers | nothing. Held while the worker sends what others hear of the request |
-//! | 21 | shards of `Watchers` | clients that watch a key | 1, 2, 14 |
-//! | 22 | `PubSub::tables` | subscriptions | 1, 2, 20 |
-//! | 23 | parts of `Tracking`, and its prefixes | clients that have read a key | 1, 2, 20 |
-//! | 24 | `Replication::waits` | clients in WAIT and WAITAOF | 1, 2 |
-//! | 25 | phase of a waiter | how a client's wait has ended | 1, 2, 20, 24 |
-//! | 26 | shards of `Waiters`, by key, by client and by thread | clients that wait for a key | 1, 2, 20, 24 |
-//! | 27 | `Migrations::held` | keys that MIGRATE moves | 1, 2 |
-//! | 28 | `Workers::all` | the workers | 1, 2 |
-//! | 29 | `Worker::now` | what a worker runs now | 1, 2, 28 |
-//! | 30 | `SharedConfig::current` | the configuration in force | 1, 2, 4, 20, 22 |
-//! | 31 | queue of a mailbox | what waits for a thread's clients | 1, 2, 20, 22 |
-//! | 32 | list of replicas | the replicas that are fed | 1, 2, 3, 20, 22 |
-//! | 33 | messages of a replica | messages of channels that wait for it | 1, 2, 20, 22, 32 |
-//! | 34 | socket of the link | the connection to the master | 1, 2, 3 |
-//! | 35 | table of clients | the clients by their numbers | 1, 2, 20, 22, 23 |
+//! | 22 | `Workers::done` | replies of slow-command workers | nothing. Held while the worker sends what others hear of the request |
+//! | 23 | shards of `Watchers` | clients that watch a key | 1, 2, 16 |
+//! | 24 | `PubSub::tables` | subscriptions | 1, 2, 22 |
+//! | 25 | parts of `Tracking`, and its prefixes | clients that have read a key | 1, 2, 22 |
+//! | 26 | `Replication::waits` | clients in WAIT and WAITAOF | 1, 2 |
+//! | 27 | phase of a waiter | how a client's wait has ended | 1, 2, 22, 26 |
+//! | 28 | shards of `Waiters`, by key, by client and by thread | clients that wait for a key | 1, 2, 22, 26 |
+//! | 29 | `Migrations::held` | keys that MIGRATE moves | 1, 2 |
+//! | 30 | `Workers::all` | the workers | 1, 2 |
+//! | 31 | `Worker::now` | what a worker runs now | 1, 2, 18, 30 |
+//! | 32 | `SharedConfig::current` | the configuration in force | 1, 2, 4, 22, 24 |
+//! | 33 | queue of a mailbox | what waits for a thread's clients | 1, 2, 22, 24 |
+//! | 34 | list of replicas | the replicas that are fed | 1, 2, 3, 22, 24 |
+//! | 35 | messages of a replica | messages of channels that wait for it | 1, 2, 22, 24, 34 |
+//! | 36 | socket of the link | the connection to the master | 1, 2, 3 |
+//! | 37 | table of clients | the clients by their numbers | 1, 2, 18, 22, 24, 25 |
 //!
 //! # The life of a SET
 //!
@@ -256,4 +264,5 @@ pub mod server;
 pub mod state;
 pub mod storage;
 pub mod sys;
+pub mod tls;
 pub mod types;

@@ -18,11 +18,14 @@ macro_rules! pages {
         #[doc = "[damaged-files]: crate::manual::durability#damaged-files\n"]
         #[doc = "[full-disk]: crate::manual::durability#a-disk-that-is-full-or-fails\n"]
         #[doc = "[glossary]: crate::manual::glossary\n"]
+        #[doc = "[json]: crate::manual::json\n"]
         #[doc = "[memory]: crate::manual::memory\n"]
         #[doc = "[moving-data]: crate::manual::moving_data\n"]
         #[doc = "[operations]: crate::manual::operations\n"]
         #[doc = "[replication]: crate::manual::replication\n"]
         #[doc = "[scripts]: crate::manual::scripts\n"]
+        #[doc = "[security]: crate::manual::security\n"]
+        #[doc = "[tls]: crate::manual::tls\n"]
         #[doc = "\n"]
         #[doc = include_str!(concat!("manual/", $file))]
         pub mod $page {}
@@ -36,9 +39,12 @@ pages! {
     differences = "differences.md";
     durability = "durability.md";
     glossary = "glossary.md";
+    json = "json.md";
     memory = "memory.md";
     moving_data = "moving-data.md";
     operations = "operations.md";
     replication = "replication.md";
     scripts = "scripts.md";
+    security = "security.md";
+    tls = "tls.md";
 }

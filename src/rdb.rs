@@ -137,7 +137,12 @@ pub enum Element<'a> {
     /// The next item of a list.
     Item(&'a [u8]),
     /// A member of a set.
-    Member(&'a [u8]),
+    Member {
+        /// The member.
+        member: &'a [u8],
+        /// When it expires, Unix ms; 0 for never.
+        expire_ms: UnixMs,
+    },
     /// A member of a sorted set; the score is not NaN.
     Scored(f64, &'a [u8]),
     /// A field of a hash.
@@ -250,19 +255,34 @@ pub struct StreamState {
     pub groups: u64,
 }
 
-impl Element<'_> {
+impl<'a> Element<'a> {
+    /// A member of a set that does not expire by itself.
+    pub fn member(member: &'a [u8]) -> Element<'a> {
+        let expire_ms = UnixMs::NONE;
+        Element::Member { member, expire_ms }
+    }
+
     /// Whether the element's own time is over at `now_ms`.
     pub fn is_over(&self, now_ms: UnixMs) -> bool {
         match *self {
-            Element::Field { expire_ms, .. } => expire_ms.is_some() && expire_ms <= now_ms,
+            Element::Field { expire_ms, .. } | Element::Member { expire_ms, .. } => {
+                expire_ms.is_some() && expire_ms <= now_ms
+            }
             _ => false,
         }
+    }
+
+    /// Whether the element expires by itself.
+    pub fn has_time(&self) -> bool {
+        self.is_over(UnixMs::MAX)
     }
 
     /// Bytes of the element's content.
     pub fn bytes(&self) -> usize {
         match self {
-            Element::String(bytes) | Element::Item(bytes) | Element::Member(bytes) => bytes.len(),
+            Element::String(bytes)
+            | Element::Item(bytes)
+            | Element::Member { member: bytes, .. } => bytes.len(),
             Element::Scored(_, member) => member.len() + 8,
             Element::Field { field, value, .. } => field.len() + value.len(),
             Element::Stream(part) => match part {
@@ -280,31 +300,31 @@ impl Element<'_> {
     }
 }
 
-/// Counts of hash fields whose expiry was dropped. All readers of values report them
+/// Counts of hash fields and set members whose times were dropped. All readers of values report them
 /// with the same text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FieldTimes {
-    /// Hashes that have such fields.
-    pub hashes: u64,
-    /// Such fields, including expired ones that were left out.
-    pub fields: u64,
+pub struct ElementTimes {
+    /// Hashes and sets that have such elements.
+    pub values: u64,
+    /// Such elements, including expired ones that were left out.
+    pub elements: u64,
 }
 
-impl FieldTimes {
+impl ElementTimes {
     /// The text of a report. `all_taken`: expired fields were kept, too.
     pub fn describe(&self, all_taken: bool) -> String {
-        let FieldTimes { hashes, fields } = self;
+        let ElementTimes { values, elements } = self;
         let rest = match all_taken {
             true => "they do not expire",
             false => "those past their time were left out, the others do not expire",
         };
         format!(
-            "{fields} fields of {hashes} hashes had times of their own, which are not kept: {rest}"
+            "{elements} elements of {values} hashes and sets had times of their own, which are not kept: {rest}"
         )
     }
 }
 
-impl std::fmt::Display for FieldTimes {
+impl std::fmt::Display for ElementTimes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.describe(false))
     }

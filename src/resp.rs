@@ -15,6 +15,6 @@ pub mod writer;
 pub use decode::{DecodeError, Value, decode};
 pub use extent::Extent;
 pub use input::Input;
-pub use parser::{Args, Limits, Parser, Progress, ProtocolError, glance};
+pub use parser::{ArgRange, Args, Limits, Parser, Progress, ProtocolError, glance};
 pub use room::{FREE_BYTES, Lender};
 pub use writer::{Mark, Reply};

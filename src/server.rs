@@ -14,12 +14,14 @@
 mod signals;
 
 use crate::commands::table::names;
-use crate::commands::{load_libraries, registry};
+use crate::commands::{acl, load_libraries, registry};
 use crate::jobs::{self, Jobs, LoadError};
 use crate::net::{IoThread, ListenError, Listeners};
 use crate::replication;
 use crate::state::Server;
 use crate::state::Shutdown;
+use crate::state::acl::Rules;
+use crate::state::audit::AuditFile;
 use crate::state::config::{AppendFsync, Config, Given, memory_budget};
 use crate::state::descriptors::{self, Shares};
 use crate::state::mailbox::{Mailbox, Message};
@@ -30,6 +32,7 @@ use crate::sys::supervisor::Supervisor;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use mio::{Events, Poll, Token, Waker};
 use signals::Signals;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -122,6 +125,8 @@ pub fn run(
     }
     let io_threads = config.io_thread_count();
     let server = share(engine, config, given, &shares)?;
+    apply_tls(&server)?;
+    begin_audit(&server)?;
     let poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
     let signals = Signals::watch(&waker)?;
@@ -176,9 +181,11 @@ fn share(
     given: &Given,
     shares: &Shares,
 ) -> Result<Arc<Server>, ServerError> {
-    let port = u64::from(config.port);
+    let port = u64::from(config.first_port());
     let commands = registry().len();
+    let users = users(&config)?;
     let server = Server::new(engine, config, given.file.clone(), run_id()?, commands);
+    server.users.replace(users);
     server.port.store(port, Ordering::Relaxed);
     let reserved = &server.reserved_descriptors;
     reserved.store(shares.reserved, Ordering::Relaxed);
@@ -186,6 +193,37 @@ fn share(
         server.loading.begin();
     }
     Ok(Arc::new(server))
+}
+
+/// Opens the audit log.
+fn begin_audit(server: &Server) -> Result<(), ServerError> {
+    let config = server.config.load();
+    let Some(path) = config.path(&config.audit_log) else {
+        return Ok(());
+    };
+    let shown = path.display().to_string();
+    let opened = AuditFile::open(path).and_then(|file| server.audit.write_to(Some(file)));
+    opened.map_err(|error| ServerError::Config {
+        parameter: "audit-log",
+        word: None,
+        reason: format!("cannot write to the audit log {shown}: {error}"),
+    })
+}
+
+/// Reads the certificates and keys.
+fn apply_tls(server: &Server) -> Result<(), ServerError> {
+    let config = server.config.load();
+    server.tls.apply(&config).map_err(|error| {
+        let parameter = match config.tls_port {
+            0 => "tls-replication",
+            _ => "tls-port",
+        };
+        ServerError::Config {
+            parameter,
+            word: None,
+            reason: error.to_string(),
+        }
+    })
 }
 
 /// Decides which history new writes belong to.
@@ -233,18 +271,15 @@ fn check(config: &Config) -> Result<(), ServerError> {
         word: Some(name),
         reason,
     })?;
-    let parameter = match config.users.0.is_empty() {
-        false => "user",
-        true if !config.aclfile.as_os_str().is_empty() => "aclfile",
-        true => return Ok(()),
-    };
-    // Operators who configure ACL users rely on them: without ACLs the server would be open to
-    // everyone.
-    let reason = "there are no ACL users: remove `user` and `aclfile`, or set `requirepass`";
-    Err(ServerError::Config {
-        parameter,
-        word: None,
-        reason: reason.to_owned(),
+    users(config).map(|_| ())
+}
+
+/// The users that the configuration describes.
+fn users(config: &Config) -> Result<BTreeMap<Vec<u8>, Rules>, ServerError> {
+    acl::file::read_users(config).map_err(|bad| ServerError::Config {
+        parameter: bad.parameter,
+        word: bad.user,
+        reason: bad.reason,
     })
 }
 
@@ -376,7 +411,7 @@ impl Main {
             self.supervisor.reloading();
         }
         self.server.reload();
-        log::info!("SIGHUP: the log file, if any, is reopened");
+        log::info!("SIGHUP: the log file and the audit log, if any, are reopened");
         if notifies && self.supervisor == Supervisor::Systemd {
             self.supervisor.ready(self.ready_status());
         }
@@ -560,6 +595,7 @@ fn stop(
         leave.wait_for_replicas(server);
         links.stop();
     }
+    server.audit.stop();
     server.engine.sync_wal().map_err(ServerError::LastFlush)?;
     if leave.how.save
         && let Err(error) = server.engine.flush_memtables()

@@ -3,6 +3,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`config`] | the configuration |
+//! | [`acl`] | users and what they may do |
+//! | [`audit`] | refusals and administrative commands in a file |
 //! | [`session`] | one client, as commands see it |
 //! | [`clients`] | all clients, as other threads see them |
 //! | [`request`] | a request that is kept for later |
@@ -14,7 +16,8 @@
 //! | [`subscriptions`] | the subscriptions of one client |
 //! | [`pubsub`] | all subscriptions, and published messages |
 //! | [`stats`] | counters, per command and overall |
-//! | [`slowlog`] | commands that took long |
+//! | [`commandlog`] | commands that took long, or were long |
+//! | [`hotkeys`] | which keys take most time and bytes |
 //! | [`access`] | times and frequencies of accesses to keys |
 //! | [`latency`] | slow events over time |
 //! | [`rates`] | rates at which counters grow |
@@ -25,6 +28,7 @@
 //! | [`scripts`] | scripts and functions |
 //! | [`loading`] | a load of data at the start |
 //! | [`workers`] | slow requests, and the threads on which they run |
+//! | [`chores`] | what takes long and what no client waits for |
 //! | [`saves`] | state of SAVE and BGSAVE |
 //! | [`migrations`] | MIGRATE: the queue, and the keys that are being moved |
 //! | [`cursors`] | cursors of SCAN |
@@ -35,15 +39,20 @@
 //! a layer above leaves a request here.
 
 pub mod access;
+pub mod acl;
+pub mod audit;
 mod budget;
+pub mod chores;
 mod client_id;
 pub mod client_memory;
 pub mod clients;
+pub mod commandlog;
 pub mod config;
 pub mod cursors;
 pub mod delivery;
 pub mod descriptors;
 pub mod eviction;
+pub mod hotkeys;
 pub mod latency;
 pub mod loading;
 pub mod mailbox;
@@ -57,9 +66,10 @@ pub mod request;
 pub mod saves;
 pub mod scripts;
 pub mod session;
-pub mod slowlog;
+pub mod socket;
 pub mod stats;
 pub mod subscriptions;
+pub mod tls;
 pub mod tracking;
 pub mod waiters;
 pub mod watch;
@@ -75,10 +85,16 @@ use crate::storage::Engine;
 use crate::storage::engine::listeners::Change;
 use crate::sys::clock;
 use access::Accesses;
+use acl::{AclLog, Rules, Users};
+use audit::Audit;
+use chores::Chores;
 use client_memory::ClientMemory;
+use clients::ClientFlags;
+use commandlog::CommandLogs;
 use config::{Config, SharedConfig};
 use cursors::Cursors;
 use delivery::Delivery;
+use hotkeys::HotKeys;
 use latency::Latency;
 use loading::Loading;
 use memory::MemoryProbe;
@@ -89,7 +105,6 @@ use rates::Rates;
 use replication::Replication;
 use saves::Saves;
 use scripts::Scripts;
-use slowlog::SlowLog;
 use stats::Stats;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -154,6 +169,12 @@ pub struct Server {
     pub config: SharedConfig,
     /// The file that the configuration was read from, if any.
     pub config_file: Option<PathBuf>,
+    /// Users.
+    pub users: Users,
+    /// What users were refused.
+    pub acl_log: AclLog,
+    /// What users were refused, and what they administered, in a file.
+    pub audit: Audit,
     /// All clients.
     pub clients: Clients,
     /// Subscriptions and published messages.
@@ -166,10 +187,14 @@ pub struct Server {
     pub scripts: Scripts,
     /// The threads for slow requests.
     pub workers: Workers,
+    /// What takes long and what no client waits for.
+    pub chores: Arc<Chores>,
     /// A load of data at the start.
     pub loading: Loading,
-    /// Slow commands.
-    pub slowlog: SlowLog,
+    /// Commands that took long, or were long.
+    pub commandlog: CommandLogs,
+    /// The collection of HOTKEYS.
+    pub hotkeys: HotKeys,
     /// Times and frequencies of accesses to keys.
     pub accesses: Accesses,
     /// SCAN iterations.
@@ -234,6 +259,8 @@ pub struct Server {
     log_level: OnceLock<Box<dyn Fn(config::LogLevel) + Send + Sync>>,
     reload: OnceLock<Box<dyn Fn() + Send + Sync>>,
     listen: OnceLock<Box<Listen>>,
+    /// Certificates and keys.
+    pub tls: tls::Tls,
 }
 
 /// Changes the addresses to listen on to those of a configuration.
@@ -251,14 +278,20 @@ impl Server {
         let now_ms = clock::unix_ms();
         let writes = engine.writes();
         let tracking = Tracking::new(engine.listeners.interest.clone());
+        let chores = Arc::<Chores>::default();
         let watchers = Arc::new(Watchers::new(engine.listeners.interest.clone()));
         engine.listeners.add(watchers.clone());
         let replication = Replication::new(config.replicaof.clone());
-        let waiters = Waiters::new(engine.listeners.interest.clone(), config.io_thread_count());
+        let interest = engine.listeners.interest.clone();
+        let waiters = Waiters::new(interest, chores.clone(), config.io_thread_count());
         let stats = Stats::new(commands);
         stats.time_commands(config.latency_tracking);
+        let default_user = Rules::of_default_user(commands, &config.requirepass.0);
         Server {
             engine,
+            users: Users::new(default_user),
+            acl_log: AclLog::default(),
+            audit: Audit::default(),
             config: SharedConfig::new(config),
             config_file,
             clients: Clients::default(),
@@ -267,8 +300,10 @@ impl Server {
             stats,
             scripts: Scripts::default(),
             workers: Workers::default(),
+            chores,
             loading: Loading::default(),
-            slowlog: SlowLog::default(),
+            commandlog: CommandLogs::default(),
+            hotkeys: HotKeys::default(),
             accesses: Accesses::new(now_ms),
             cursors: Cursors::default(),
             run_id,
@@ -304,6 +339,7 @@ impl Server {
             log_level: OnceLock::new(),
             reload: OnceLock::new(),
             listen: OnceLock::new(),
+            tls: tls::Tls::default(),
         }
     }
 
@@ -365,18 +401,32 @@ impl Server {
     }
 
     /// Ends the waits of all clients: this server has become a replica, and its keys are no
-    /// longer changed by clients. A client that begins to wait checks that as well.
+    /// longer changed by clients. A client that begins to wait checks that as well. Clients that
+    /// take redirections wait on until a failover is over.
     pub fn unblock_all(&self) {
+        let hands_over = self.replication.desired().hands_over();
         for client in self.waiters.all() {
-            self.unblock_on_replica(client);
+            if !(hands_over && self.takes_redirect(client)) {
+                self.unblock_on_replica(client);
+            }
         }
+    }
+
+    fn takes_redirect(&self, client: ClientId) -> bool {
+        let info = self.clients.get(client);
+        info.is_some_and(|info| info.flags().contains(ClientFlags::TAKES_REDIRECT))
     }
 
     /// Ends the wait of a client because this server is a replica.
     pub fn unblock_on_replica(&self, client: ClientId) {
         const WHY: &str = "UNBLOCKED force unblock from blocking operation, \
              instance state changed (master -> replica?)";
-        self.unblock(client, Verdict::Error(WHY.to_owned()));
+        let master = self.replication.desired().master.clone();
+        let why = match master.filter(|_| self.takes_redirect(client)) {
+            Some(master) => master.redirection(),
+            None => WHY.to_owned(),
+        };
+        self.unblock(client, Verdict::Error(why));
     }
 
     /// Wakes IO threads to check their clients whose waits have ended.
@@ -575,6 +625,7 @@ impl Server {
 
     /// Handles SIGHUP.
     pub fn reload(&self) {
+        self.audit.reopen();
         if let Some(reload) = self.reload.get() {
             reload();
         }

@@ -9,13 +9,14 @@
 //! | [`full_sync`] | whole data sets: sent to a replica, or received and installed |
 //! | [`txn`] | the transaction of a thread: reads and writes of a tick, savepoints, commit |
 //! | [`expiry`], [`element_expiry`] | slices of work for the expire thread |
+//! | [`values`] | garbage of the value log, where the bytes of long values stand |
 //! | [`tombstones`] | tombstones of deleted keys, and their compaction |
 //! | [`check`] | a full check of a database's invariants |
 //! | [`repair()`] | saves what can be read of a damaged database |
 //! | `rot` | tables with unreadable blocks, and compactions |
 //! | `corruption` | corrupt files: logged and counted |
 //!
-//! Dependencies go one way: `element_expiry` → `expiry`, `tombstones`, `check` → `txn` → `full_sync` → `engine` →
+//! Dependencies go one way: `element_expiry` → `expiry`, `tombstones`, `check`, `values` → `txn` → `full_sync` → `engine` →
 //! `cache`, `rank`, `memtable`. No circle of files inside a folder; a test holds that.
 //!
 //! Invariants kept here (numbers as elsewhere in the code):
@@ -39,6 +40,7 @@ mod repair;
 mod rot;
 pub mod tombstones;
 pub mod txn;
+pub mod values;
 
 #[cfg(test)]
 mod tests;
@@ -89,6 +91,10 @@ pub enum StorageError {
     /// The command has read more rows than it may on this thread (see [`View::limit_reads`]).
     #[error("storage: this takes long")]
     ReadBudgetSpent,
+    /// The command must end before it is done: the server stops, or the client is gone. It must be
+    /// taken back; nobody waits for its reply.
+    #[error("storage: the command was ended")]
+    Ended,
     /// A row is not in memory, and the thread does not wait for the disk (see
     /// [`engine::cold_reads`]). The command must be taken back.
     #[error("storage: this is not in memory")]

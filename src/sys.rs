@@ -11,6 +11,7 @@ pub mod files;
 pub mod huge_pages;
 pub mod lock_order;
 pub mod log_file;
+pub mod pause;
 pub mod prefetch;
 pub mod resolve;
 pub mod supervisor;

@@ -72,6 +72,9 @@ pub enum OpError {
     /// A document has nothing at this path.
     #[error("no such path")]
     NoSuchPath,
+    /// A path visits more values of a document than one command may.
+    #[error("too many values")]
+    TooManyValues,
     /// Storage failed.
     #[error(transparent)]
     Storage(#[from] StorageError),

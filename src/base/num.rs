@@ -64,9 +64,23 @@ pub fn parse_f64_clamped(text: &[u8]) -> Option<f64> {
     read_f64(text).map(|(value, _)| value)
 }
 
+/// Like [`parse_f64_clamped`], but decimal or `inf` alone: so newer versions of Redis read bounds
+/// and weights.
+pub fn parse_decimal_clamped(text: &[u8]) -> Option<f64> {
+    let scanned = float::scan(text)?;
+    if matches!(scanned.value, Magnitude::Binary(_)) {
+        return None;
+    }
+    nearest_f64(scanned, text).map(|(value, _)| value)
+}
+
 /// The nearest double, and whether the number is in the range of doubles.
 fn read_f64(text: &[u8]) -> Option<(f64, bool)> {
-    let Scanned { negative, value } = float::scan(text)?;
+    nearest_f64(float::scan(text)?, text)
+}
+
+fn nearest_f64(scanned: Scanned<'_>, text: &[u8]) -> Option<(f64, bool)> {
+    let Scanned { negative, value } = scanned;
     let (magnitude, fits) = match value {
         Magnitude::Infinite => (f64::INFINITY, true),
         Magnitude::Decimal {
@@ -229,6 +243,11 @@ mod tests {
             assert_eq!(parse_f64_clamped(text.as_bytes()), Some(expected), "{text}");
         }
         assert_eq!(parse_f64_clamped(b"1e400x"), None);
+        assert_eq!(parse_decimal_clamped(b"-1e400"), Some(f64::NEG_INFINITY));
+        assert_eq!(parse_decimal_clamped(b"+Inf"), Some(f64::INFINITY));
+        for text in ["0x10", " 7", "7 ", "nan", "", "+"] {
+            assert_eq!(parse_decimal_clamped(text.as_bytes()), None, "{text}");
+        }
         assert_eq!(parse_f64(b"1e400"), None);
     }
 

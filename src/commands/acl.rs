@@ -1,70 +1,61 @@
-//! ACL for a server with one user, `default`, which has all permissions after
-//! authentication with `requirepass`.
+//! ACL: users, what they may do, and what they were refused.
 //!
-//! Only [`DefaultUser`] here and the check of the password in [`super::connection`]
-//! know about users.
+//! | file | what it is for |
+//! |---|---|
+//! | [`rules`] | rules of users as texts |
+//! | [`check`] | whether a user may run a command |
+//! | [`refusal`] | entries of ACL LOG |
+//! | [`audit`] | lines of the audit log |
+//! | [`file`] | users in files |
+//! | [`certificate`] | logins by certificates of clients |
+//!
+//! The state is [`crate::state::acl`]. The executor checks each command before it runs.
 
+pub mod audit;
+pub mod certificate;
+pub mod check;
+pub mod file;
+pub mod refusal;
+pub mod rules;
+
+use self::check::Place;
+use self::rules::Defaults;
 use super::args::{self, Options};
+use super::client;
 use super::command::categories;
-use super::connection::DEFAULT_USER;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::commands::table::help;
 use crate::commands::table::registry::{Registered, registry};
-use crate::commands::table::secrets::Secret;
 use crate::commands::table::spec::Group;
-use crate::state::config::Config;
-use sha2::{Digest, Sha256};
+use crate::commands::table::spec::Secret;
+use crate::state::acl::users::Change;
+use crate::state::acl::{DEFAULT_USER, Selector, User};
+use crate::state::subscriptions::SubscriptionKind;
 use std::fmt::Write;
+use std::sync::Arc;
 
 /// Bits of a GENPASS password: default and maximum.
 const PASSWORD_BITS: i64 = 256;
 const PASSWORD_BITS_MAX: i64 = 4096;
 /// Bits of a hexadecimal digit.
 const DIGIT_BITS: usize = 4;
+/// Entries that ACL LOG returns unless told.
+const LOGGED: i64 = 10;
 
 const NO_FILE: Error = Error::text(
     "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration.",
 );
-const NO_USERS: Error = Error::text(
-    "ERR there are no ACL users in this server: the password of the user 'default' is `requirepass`",
+const NOT_SAVED: Error = Error::text(
+    "ERR There was an error trying to save the ACLs. Please check the server logs for more information",
 );
+const BAD_NAME: Error = Error::text("ERR Usernames can't contain spaces or null characters");
 const BAD_BITS: Error = Error::text(
     "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096",
 );
 
-/// The user `default`, as replies describe it.
-struct DefaultUser {
-    flags: Vec<&'static str>,
-    /// SHA-256, in hexadecimal digits.
-    password: Option<String>,
-}
-
-const COMMANDS_ALLOWED: &str = "+@all";
-const KEYS_ALLOWED: &str = "~*";
-const CHANNELS_ALLOWED: &str = "&*";
-
-impl DefaultUser {
-    fn of(config: &Config) -> DefaultUser {
-        let required = &config.requirepass;
-        let mut flags = vec!["on"];
-        if required.is_empty() {
-            flags.push("nopass");
-        }
-        flags.push("sanitize-payload");
-        DefaultUser {
-            flags,
-            password: (!required.is_empty()).then(|| hex(&Sha256::digest(&required.0))),
-        }
-    }
-
-    /// As a line of a configuration file.
-    fn line(&self) -> String {
-        let mut words = vec!["user".to_owned(), DEFAULT_USER.to_owned()];
-        words.extend(self.flags.iter().map(|flag| (*flag).to_owned()));
-        words.extend(self.password.iter().map(|hash| format!("#{hash}")));
-        words.extend([KEYS_ALLOWED, CHANNELS_ALLOWED, COMMANDS_ALLOWED].map(str::to_owned));
-        words.join(" ")
-    }
+/// An error that quotes bytes of the client.
+fn quoting(before: &str, quoted: &[u8], after: &str) -> Error {
+    Error::Bytes([before.as_bytes(), quoted, after.as_bytes()].concat())
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -75,69 +66,139 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn is_default(name: &[u8]) -> bool {
-    name == DEFAULT_USER.as_bytes()
-}
-
 fn whoami(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
-    let user = ctx.session.info.names.lock().user.clone();
-    ctx.reply.bulk(user.as_bytes());
+    match ctx.session.login.user() {
+        Some(user) => ctx.reply.bulk(user.name()),
+        None => ctx.reply.null(),
+    }
     Ok(())
 }
 
 fn users(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
-    ctx.reply.array(1);
-    ctx.reply.bulk(DEFAULT_USER.as_bytes());
+    let users = ctx.server.users.all();
+    ctx.reply.array(users.len());
+    users.iter().for_each(|user| ctx.reply.bulk(user.name()));
     Ok(())
 }
 
 fn list(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
-    let user = DefaultUser::of(&ctx.server.config.load());
-    ctx.reply.array(1);
-    ctx.reply.bulk(user.line().as_bytes());
+    let users = ctx.server.users.all();
+    ctx.reply.array(users.len());
+    users
+        .iter()
+        .for_each(|user| ctx.reply.bulk(&file::line(user)));
     Ok(())
 }
 
 fn getuser(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    if !args.get(2).is_some_and(|name| is_default(name)) {
+    let name = args.get(2).copied().unwrap_or_default();
+    let Some(user) = ctx.server.users.get(name) else {
         ctx.reply.null();
         return Ok(());
-    }
-    let user = DefaultUser::of(&ctx.server.config.load());
+    };
+    let rules = user.rules();
     let reply = &mut *ctx.reply;
-    reply.map(6);
+    reply.map(7);
     reply.bulk(b"flags");
-    reply.set(user.flags.len());
-    for flag in &user.flags {
-        reply.bulk(flag.as_bytes());
-    }
+    let flags = rules.flags();
+    reply.set(flags.len());
+    flags.iter().for_each(|flag| reply.bulk(flag.as_bytes()));
     reply.bulk(b"passwords");
-    reply.array(usize::from(user.password.is_some()));
-    if let Some(hash) = &user.password {
-        reply.bulk(hash.as_bytes());
+    reply.array(rules.passwords.len());
+    for hash in &rules.passwords {
+        reply.bulk(hash.to_string().as_bytes());
     }
-    for (name, allowed) in [
-        ("commands", COMMANDS_ALLOWED),
-        ("keys", KEYS_ALLOWED),
-        ("channels", CHANNELS_ALLOWED),
-    ] {
-        reply.bulk(name.as_bytes());
-        reply.bulk(allowed.as_bytes());
-    }
+    describe(reply, &rules.root);
     reply.bulk(b"selectors");
-    reply.array(0);
+    reply.array(rules.selectors.len());
+    for selector in &rules.selectors {
+        reply.map(4);
+        describe(reply, selector);
+    }
     Ok(())
 }
 
-fn setuser(_ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
-    Err(NO_USERS)
+/// Four pairs of a map.
+fn describe(reply: &mut crate::resp::Reply, selector: &Selector) {
+    reply.bulk(b"commands");
+    reply.bulk(selector.commands_text().as_bytes());
+    reply.bulk(b"keys");
+    reply.bulk(&selector.keys_text());
+    reply.bulk(b"channels");
+    reply.bulk(&selector.channels_text());
+    reply.bulk(b"databases");
+    reply.bulk(selector.dbs_text().as_bytes());
+}
+
+fn setuser(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let name = args.get(2).copied().unwrap_or_default();
+    if rules::is_bad_name(name) {
+        return Err(BAD_NAME);
+    }
+    let given = args.get(3..).unwrap_or_default();
+    let joined = rules::join_selectors(given).map_err(|word| {
+        let before = "ERR Unmatched parenthesis in acl selector starting at '";
+        quoting(before, &word, "'.")
+    })?;
+    let defaults = Defaults::of(&ctx.server.config.load());
+    let changed = ctx.server.users.change(name, |known| {
+        let mut user = known.cloned().unwrap_or_else(|| defaults.user());
+        for rule in &joined {
+            rules::apply(&mut user, rule, defaults).map_err(|error| {
+                let before = "ERR Error in ACL SETUSER modifier '";
+                quoting(before, rule, &format!("': {error}"))
+            })?;
+        }
+        Ok::<_, Error>(user)
+    })?;
+    if let Some(change) = changed {
+        close_subscribers(ctx, &change);
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Closes the subscribers that have lost a channel.
+fn close_subscribers(ctx: &mut SessionCtx<'_>, change: &Change) {
+    let rules = change.user.rules();
+    if rules.keeps_channels_of(&change.old) {
+        return;
+    }
+    let lost = |kind: SubscriptionKind, name: &[u8]| {
+        !rules.allows_channel(name, kind == SubscriptionKind::Pattern)
+    };
+    for id in ctx.server.pubsub.subscribers_of(lost) {
+        if let Some(client) = ctx.server.clients.get(id)
+            && client.acts_as(&change.user)
+        {
+            client::close(ctx, &client);
+        }
+    }
+}
+
+/// Closes the connections of users that are gone.
+fn close_connections(ctx: &mut SessionCtx<'_>, removed: &[Arc<User>]) {
+    if removed.is_empty() {
+        return;
+    }
+    for client in ctx.server.clients.all() {
+        if removed.iter().any(|user| client.acts_as(user)) {
+            client::close(ctx, &client);
+        }
+    }
 }
 
 fn deluser(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    if args.iter().skip(2).any(|name| is_default(name)) {
+    let names = args.get(2..).unwrap_or_default();
+    if names.contains(&DEFAULT_USER.as_bytes()) {
         return Err(Error::text("ERR The 'default' user cannot be removed"));
     }
-    ctx.reply.int(0);
+    let removed = names
+        .iter()
+        .filter_map(|name| ctx.server.users.remove(name));
+    let removed: Vec<_> = removed.collect();
+    close_connections(ctx, &removed);
+    ctx.reply.int(removed.len() as i64);
     Ok(())
 }
 
@@ -155,13 +216,13 @@ fn cat(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     };
     let mut known = categories::ALL.into_iter();
     let Some(category) = known.find(|name| args::is(wanted, name)) else {
-        let wanted = String::from_utf8_lossy(wanted);
-        return Err(Error::owned(format!("ERR Unknown category '{wanted}'")));
+        let wanted = super::error::quoted(wanted, 128);
+        return Err(quoting("ERR Unknown category '", wanted, "'"));
     };
     let mut names = Vec::new();
     for command in registry().iter() {
         let each = [command].into_iter().chain(command.told_subcommands());
-        let fitting = each.filter(|each| categories::of(each.command).contains(&category));
+        let fitting = each.filter(|each| categories::has(each.command, category));
         names.extend(fitting.map(|each| each.full_name.as_bytes()));
     }
     ctx.reply.array(names.len());
@@ -191,22 +252,42 @@ fn genpass(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// No command is ever denied, so the log is empty.
 fn log(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    match args {
-        [_, _] => ctx.reply.array(0),
-        [_, _, word] if args::is(word, "RESET") => ctx.reply.ok(),
-        [_, _, count] => {
-            args::int(count)?;
-            ctx.reply.array(0);
+    let count = match args {
+        [_, _] => LOGGED,
+        [_, _, word] if args::is(word, "RESET") => {
+            ctx.server.acl_log.clear();
+            ctx.reply.ok();
+            return Ok(());
         }
+        [_, _, count] => args::int(count)?,
         _ => return Err(help::mistaken(args)),
-    }
+    };
+    let count = usize::try_from(count).unwrap_or(0);
+    refusal::write(ctx.reply, &ctx.server.acl_log.newest(count));
     Ok(())
 }
 
-fn no_file(_ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
-    Err(NO_FILE)
+fn load(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    let path = file::path(&ctx.server.config.load()).ok_or(NO_FILE)?;
+    let (removed, changes) =
+        file::reload(ctx.server, &path).map_err(|reason| Error::owned(format!("ERR {reason}")))?;
+    for change in &changes {
+        close_subscribers(ctx, change);
+    }
+    close_connections(ctx, &removed);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn save(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    let path = file::path(&ctx.server.config.load()).ok_or(NO_FILE)?;
+    if let Err(error) = file::save(ctx.server, &path) {
+        log::warn!("ACL SAVE: {} cannot be written: {error}", path.display());
+        return Err(NOT_SAVED);
+    }
+    ctx.reply.ok();
+    Ok(())
 }
 
 /// The command or subcommand that the words name.
@@ -223,20 +304,28 @@ fn named(words: &[&[u8]]) -> Option<&'static Registered> {
 
 fn dryrun(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut options = Options::new(args, 2);
-    let user = options.value()?;
-    if !is_default(user) {
-        let user = String::from_utf8_lossy(user);
-        return Err(Error::owned(format!("ERR User '{user}' not found")));
-    }
+    let name = options.value()?;
+    let Some(user) = ctx.server.users.get(name) else {
+        return Err(quoting("ERR User '", name, "' not found"));
+    };
     let words = args.get(3..).unwrap_or_default();
     let Some(found) = named(words) else {
-        let command = String::from_utf8_lossy(options.value()?);
-        return Err(Error::owned(format!("ERR Command '{command}' not found")));
+        return Err(quoting("ERR Command '", options.value()?, "' not found"));
     };
     if !found.command.takes(words.len()) {
         return Err(Error::Arity(found.full_name.as_str().into()));
     }
-    ctx.reply.ok();
+    let place = Place {
+        db: ctx.session.db(),
+        databases: ctx.server.engine.config.databases,
+    };
+    match check::check_rules(&user.rules(), found, words, place) {
+        Ok(()) => ctx.reply.ok(),
+        Err(denied) => {
+            let text = denied.verbose_text(user.name(), found, words);
+            ctx.reply.bulk(&text);
+        }
+    }
     Ok(())
 }
 
@@ -247,7 +336,7 @@ const HELP: &[help::Topic] = &[
     ),
     (
         "DELUSER <username> [<username> ...]",
-        &["Remove users; there are none that could be removed."],
+        &["Remove users and close their connections."],
     ),
     (
         "DRYRUN <username> <command> [<arg> ...]",
@@ -267,7 +356,7 @@ const HELP: &[help::Topic] = &[
     ("SAVE", &["Write the users into the ACL file."]),
     (
         "SETUSER <username> <attribute> [<attribute> ...]",
-        &["Make or change a user; there is only 'default'."],
+        &["Make or change a user."],
     ),
     ("USERS", &["The names of the users."]),
     ("WHOAMI", &["The user of this connection."]),
@@ -281,6 +370,7 @@ fn help(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 const HELPS: Flags = Flags::LOADING.union(Flags::STALE).union(Flags::SENTINEL);
 const OPEN: Flags = HELPS.union(Flags::NOSCRIPT);
 const ADMIN: Flags = OPEN.union(Flags::ADMIN);
+const ONE_USER: Secret = Secret::Users { first: 2, names: 1 };
 
 const fn row(command: Command, flags: Flags, summary: &'static str) -> Command {
     command.flags(flags).doc(Group::Server, "6.0.0", summary)
@@ -293,12 +383,18 @@ const SUBCOMMANDS: &[Command] = &[
         "Lists the ACL categories, or the commands of one",
     ),
     row(
-        Command::session("deluser", -3, deluser).syntax("username..."),
+        Command::session("deluser", -3, deluser)
+            .syntax("username...")
+            .secret(Secret::Users {
+                first: 2,
+                names: usize::MAX,
+            }),
         ADMIN,
         "Removes users",
     ),
     Command::session("dryrun", -4, dryrun)
         .syntax("username command [arg...]")
+        .secret(Secret::Command(3))
         .flags(ADMIN)
         .doc(
             Group::Server,
@@ -316,7 +412,8 @@ const SUBCOMMANDS: &[Command] = &[
             .history(&[
                 ("6.2.0", "Added the channels"),
                 ("7.0.0", "Keys and channels are rules; added the selectors"),
-            ]),
+            ])
+            .secret(ONE_USER),
         ADMIN,
         "Returns the rules of a user",
     ),
@@ -331,8 +428,8 @@ const SUBCOMMANDS: &[Command] = &[
         "Returns the users as lines of a configuration file",
     ),
     row(
-        Command::session("load", 2, no_file),
-        ADMIN,
+        Command::session("load", 2, load),
+        ADMIN.union(Flags::ON_WORKER),
         "Reads the users from the ACL file",
     ),
     row(
@@ -343,8 +440,8 @@ const SUBCOMMANDS: &[Command] = &[
         "Returns the denied commands and logins",
     ),
     row(
-        Command::session("save", 2, no_file),
-        ADMIN,
+        Command::session("save", 2, save),
+        ADMIN.union(Flags::ON_WORKER),
         "Writes the users into the ACL file",
     ),
     row(
@@ -354,7 +451,7 @@ const SUBCOMMANDS: &[Command] = &[
                 ("6.2.0", "Takes patterns of channels"),
                 ("7.0.0", "Takes selectors and key permissions"),
             ])
-            .secret(Secret::From(2)),
+            .secret(ONE_USER),
         ADMIN,
         "Creates or changes a user",
     ),
@@ -376,3 +473,6 @@ pub const COMMANDS: &[Command] = &[row(
     Flags::SENTINEL,
     "Commands about users",
 )];
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,8 @@ pub mod filter;
 pub mod tdigest;
 pub mod topk;
 
-use super::Error;
+use super::table::spec::Group;
+use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
 
 /// The key does not exist.
@@ -18,6 +19,44 @@ const NOT_FOUND: Error = Error::text("ERR not found");
 
 /// The key exists.
 const EXISTS: Error = Error::text("ERR item exists");
+
+const RO: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
+const RW: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW)];
+
+/// What the rows of a type's commands have in common. Their key is the first argument.
+struct Family {
+    group: Group,
+    since: &'static str,
+}
+
+impl Family {
+    /// A command that reads a value.
+    const fn read(
+        &self,
+        name: &'static str,
+        arity: i16,
+        run: fn(&mut ReadCtx<'_>, &[&[u8]]) -> CmdResult,
+        summary: &'static str,
+    ) -> Command {
+        Command::read(name, arity, run)
+            .keys(RO)
+            .doc(self.group, self.since, summary)
+    }
+
+    /// A command that changes a value, which may become larger.
+    const fn write(
+        &self,
+        name: &'static str,
+        arity: i16,
+        run: fn(&mut WriteCtx<'_>, &[&[u8]]) -> CmdResult,
+        summary: &'static str,
+    ) -> Command {
+        Command::write(name, arity, run)
+            .flags(Flags::DENYOOM)
+            .keys(RW)
+            .doc(self.group, self.since, summary)
+    }
+}
 
 /// An integer within bounds; the error `refusal` for anything else.
 fn int_within(arg: &[u8], min: i64, max: i64, refusal: Error) -> Result<i64, Error> {

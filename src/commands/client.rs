@@ -1,23 +1,45 @@
 //! CLIENT: settings of the connection itself, and commands about other connections.
 
+mod filter;
+mod flags;
 mod kill;
 mod list;
 mod tracking;
 
+pub(super) use kill::close;
+pub(super) use list::describe;
+
 use super::args;
 use super::blocking::timeout_in_ms;
-use super::connection::{is_plain, set_name};
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::commands::table::help;
 use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
 use crate::state::ClientId;
 use crate::state::ClientInfo;
+use crate::state::Session;
 use crate::state::clients::ClientFlags;
 use crate::state::session::ReplyMode;
 use crate::state::waiters::Verdict;
 use crate::state::{Pause, PauseMode};
 use crate::sys::clock;
+
+pub(super) const BAD_CLIENT_NAME: Error =
+    Error::text("ERR Client names cannot contain spaces, newlines or special characters.");
+
+/// Whether a text is allowed in a line of CLIENT LIST: no blanks, no control characters.
+pub(super) fn is_plain(text: &[u8]) -> bool {
+    text.iter().all(u8::is_ascii_graphic)
+}
+
+/// CLIENT SETNAME and HELLO SETNAME.
+pub(super) fn set_name(session: &Session, name: &[u8]) -> CmdResult {
+    if !is_plain(name) {
+        return Err(BAD_CLIENT_NAME);
+    }
+    session.info.names.lock().name = name.to_vec();
+    Ok(())
+}
 
 /// The client types of LIST and KILL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,6 +164,26 @@ fn no_touch(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
+/// CAPA: what the client can do besides. Unknown words are for other servers.
+fn capa(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let mut words = args.get(2..).unwrap_or_default().iter();
+    if words.any(|word| args::is(word, "REDIRECT")) {
+        ctx.session.info.set_flag(ClientFlags::TAKES_REDIRECT, true);
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn import_source(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    if !ctx.server.config.load().import_mode && !args::is(arg(args, 2), "OFF") {
+        return Err(Error::text("ERR Server is not in import mode"));
+    }
+    let on = switch(args)?;
+    ctx.session.info.set_flag(ClientFlags::IMPORT_SOURCE, on);
+    ctx.reply.ok();
+    Ok(())
+}
+
 fn pause(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if args.len() > 4 {
         return Err(help::mistaken(args));
@@ -199,25 +241,46 @@ fn unpause(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 }
 
 const HELP: &[help::Topic] = &[
+    (
+        "CAPA <capability> [<capability> ...]",
+        &[
+            "Say what this connection can do:",
+            "* REDIRECT: go to the master when a replica says so",
+        ],
+    ),
     ("GETNAME", &["The name of this connection."]),
     ("ID", &["The number of this connection."]),
+    (
+        "IMPORT-SOURCE (ON|OFF)",
+        &["Bring the data of another server: to this connection no key has expired."],
+    ),
     ("INFO", &["The line of CLIENT LIST about this connection."]),
     ("KILL <ip:port>", &["Close the connection from an address."]),
     (
         "KILL <option> <value> [<option> <value> ...]",
         &[
             "Close the connections that all options fit:",
-            "* ID <client-id>",
+            "* ID <client-id> [<client-id> ...]",
             "* ADDR <ip:port>, LADDR <ip:port>: the other side's address, or ours",
+            "* IP <ip>: the other side's address without the port",
             "* TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
             "* USER <username>",
+            "* NAME <name>, LIB-NAME <name>, LIB-VER <version>: what they said of themselves",
+            "* FLAGS <letters>: as CLIENT LIST shows them, all of these",
+            "* CAPA <letters>: likewise",
+            "* DB <number>",
             "* MAXAGE <seconds>: connected for at least that long",
+            "* IDLE <seconds>: idle for at least that long",
             "* SKIPME (YES|NO): spare this connection (default: yes)",
+            "NOT- before an option, but the last three, means the other connections.",
         ],
     ),
     (
-        "LIST [TYPE (NORMAL|MASTER|REPLICA|PUBSUB)] [ID <client-id> ...]",
-        &["One line about each connection."],
+        "LIST [<option> <value> ...]",
+        &[
+            "One line about each connection that fits the options of KILL",
+            "(SKIPME is no by default).",
+        ],
     ),
     (
         "NO-EVICT (ON|OFF)",
@@ -283,6 +346,13 @@ const SUBCOMMANDS: &[Command] = &[
         "Tracks what the next command reads, or does not",
     ),
     doc(
+        Command::session("capa", -3, capa)
+            .syntax("capability...")
+            .flags(OWN.difference(Flags::SENTINEL)),
+        "8.0.0",
+        "Says what the client can do besides",
+    ),
+    doc(
         Command::session("getname", 2, getname).flags(OWN),
         "2.6.9",
         "Returns the name of the connection",
@@ -303,6 +373,13 @@ const SUBCOMMANDS: &[Command] = &[
         "Returns the number of the connection",
     ),
     doc(
+        Command::session("import-source", 3, import_source)
+            .syntax("enabled=(ON|OFF)")
+            .flags(OTHERS.difference(Flags::SENTINEL)),
+        "8.1.0",
+        "Makes the connection one that brings the data of another server",
+    ),
+    doc(
         Command::session("info", 2, list::info)
             .flags(OWN)
             .tips(&[Tip::NondeterministicOutput]),
@@ -313,10 +390,13 @@ const SUBCOMMANDS: &[Command] = &[
         Command::session("kill", -3, kill::kill)
             .syntax(
                 "filter=(old-format{ip:port}!2.8.12|new-format=(\
-                 ID client-id:int@2.8.12|\
+                 ID client-id:int@2.8.12...|\
                  TYPE client-type=(NORMAL|MASTER@3.2.0|SLAVE|REPLICA@5.0.0|PUBSUB)@2.8.12|\
                  USER username|ADDR addr{ip:port}|LADDR laddr{ip:port}@6.2.0|\
-                 SKIPME skipme=(YES|NO)|MAXAGE maxage:int@7.4.0)...)",
+                 SKIPME skipme=(YES|NO)|MAXAGE maxage:int@7.4.0|\
+                 NAME name@8.1.0|IDLE idle:int@8.1.0|FLAGS flags@8.1.0|\
+                 LIB-NAME lib-name@8.1.0|LIB-VER lib-ver@8.1.0|DB db:int@8.1.0|\
+                 CAPA capa@8.1.0|IP ip@8.1.0)...)",
             )
             .complexity("O(N), N: clients")
             .history(&[
@@ -326,6 +406,11 @@ const SUBCOMMANDS: &[Command] = &[
                 ("5.0.0", "`TYPE` takes `replica`, another name of `slave`"),
                 ("6.2.0", "Added `LADDR`"),
                 ("7.4.0", "Added `MAXAGE`"),
+                (
+                    "8.1.0",
+                    "Several numbers after `ID`; added `NAME`, `IDLE`, `FLAGS`, `LIB-NAME`, \
+                     `LIB-VER`, `DB`, `CAPA`, `IP` and the forms with `NOT-`",
+                ),
             ])
             .flags(OTHERS),
         "2.4.0",
@@ -335,7 +420,11 @@ const SUBCOMMANDS: &[Command] = &[
         Command::session("list", -2, list::list)
             .syntax(
                 "[TYPE client-type=(NORMAL|MASTER|REPLICA|PUBSUB)@5.0.0] \
-                 [ID client-id:int@6.2.0...]",
+                 [ID client-id:int@6.2.0...] \
+                 [USER username@8.1.0] [ADDR addr{ip:port}@8.1.0] [LADDR laddr{ip:port}@8.1.0] \
+                 [SKIPME skipme=(YES|NO)@8.1.0] [MAXAGE maxage:int@8.1.0] [NAME name@8.1.0] \
+                 [IDLE idle:int@8.1.0] [FLAGS flags@8.1.0] [LIB-NAME lib-name@8.1.0] \
+                 [LIB-VER lib-ver@8.1.0] [DB db:int@8.1.0] [CAPA capa@8.1.0] [IP ip@8.1.0]",
             )
             .complexity("O(N), N: clients")
             .history(&[
@@ -348,6 +437,13 @@ const SUBCOMMANDS: &[Command] = &[
                 ),
                 ("7.0.0", "Added `resp`, `multi-mem`, `rbs` and `rbp`"),
                 ("7.0.3", "Added `ssub`"),
+                ("7.2.0", "Added `lib-name` and `lib-ver`"),
+                ("7.4.0", "Added `watch`"),
+                (
+                    "8.0.0",
+                    "Added `io-thread`, `tot-net-in`, `tot-net-out` and `tot-cmds`",
+                ),
+                ("8.1.0", "Takes the options of `CLIENT KILL`"),
             ])
             .flags(OTHERS)
             .tips(&[Tip::NondeterministicOutput]),
@@ -405,12 +501,13 @@ const SUBCOMMANDS: &[Command] = &[
                 "status=(ON|OFF) [REDIRECT client-id:int] [(PREFIX prefix)...] [BCAST] \
                  [OPTIN] [OPTOUT] [NOLOOP]",
             )
-            .flags(OWN),
+            .flags(OWN.union(Flags::COUNTS_NAMES)),
         "6.0.0",
         "Enables invalidation messages for the keys that the connection reads",
     ),
     doc(
-        Command::session("trackinginfo", 2, tracking::trackinginfo).flags(OWN),
+        Command::session("trackinginfo", 2, tracking::trackinginfo)
+            .flags(OWN.union(Flags::COUNTS_NAMES)),
         "6.2.0",
         "Returns how the connection tracks keys",
     ),
@@ -436,3 +533,6 @@ pub const COMMANDS: &[Command] = &[doc(
     "2.4.0",
     "Commands about connections",
 )];
+
+#[cfg(test)]
+mod tests;

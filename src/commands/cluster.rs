@@ -1,13 +1,35 @@
 //! CLUSTER and the other commands for cluster nodes. Kedis has no cluster mode: each of
-//! them returns the error of a Redis without `cluster-enabled`.
+//! them returns the error of a Redis without `cluster-enabled`, but READONLY and READWRITE of
+//! clients that a replica may redirect (CLIENT CAPA redirect).
 
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::commands::table::spec::Group;
+use crate::state::clients::ClientFlags;
 
 const DISABLED: Error = Error::text("ERR This instance has cluster support disabled");
 
 fn disabled(_ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     Err(DISABLED)
+}
+
+/// READONLY and READWRITE also serve clients that take redirections from a replica outside a
+/// cluster.
+fn set_reads_replica(ctx: &mut SessionCtx<'_>, on: bool) -> CmdResult {
+    let info = &ctx.session.info;
+    if !info.flags().contains(ClientFlags::TAKES_REDIRECT) {
+        return Err(DISABLED);
+    }
+    info.set_flag(ClientFlags::READS_REPLICA, on);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn readonly(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    set_reads_replica(ctx, true)
+}
+
+fn readwrite(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    set_reads_replica(ctx, false)
 }
 
 const STALE: Flags = Flags::STALE;
@@ -185,13 +207,16 @@ pub const COMMANDS: &[Command] = &[
         "Asks a node for a slot that moves to it",
     )
     .categories(&["connection"]),
-    row(
-        "readonly",
-        1,
-        MODE,
-        "3.0.0",
-        "Allows reads from a replica of a cluster",
-    )
-    .categories(&["connection"]),
-    row("readwrite", 1, MODE, "3.0.0", "Ends READONLY").categories(&["connection"]),
+    Command::session("readonly", 1, readonly)
+        .flags(MODE)
+        .categories(&["connection"])
+        .doc(
+            Group::Cluster,
+            "3.0.0",
+            "Allows reads from a replica that would redirect them",
+        ),
+    Command::session("readwrite", 1, readwrite)
+        .flags(MODE)
+        .categories(&["connection"])
+        .doc(Group::Cluster, "3.0.0", "Ends READONLY"),
 ];

@@ -19,6 +19,7 @@ use crate::commands::table::help;
 use crate::commands::table::names::Names;
 use crate::commands::table::registry::Registered;
 use crate::commands::table::spec::Group;
+use crate::commands::table::spec::Secret;
 use crate::commands::table::tips::Tip;
 
 /// The command of a name like `get` or `config|get`, in any case.
@@ -193,6 +194,7 @@ const SUBCOMMANDS: &[Command] = &[
     row(
         Command::session("getkeys", -3, keys::getkeys)
             .syntax("command [arg...]")
+            .secret(Secret::Command(2))
             .complexity("O(N), N: arguments of the command"),
         "2.8.13",
         "Finds the keys among a command's arguments",
@@ -200,6 +202,7 @@ const SUBCOMMANDS: &[Command] = &[
     row(
         Command::session("getkeysandflags", -3, keys::getkeysandflags)
             .syntax("command [arg...]")
+            .secret(Secret::Command(2))
             .complexity("O(N), N: arguments of the command"),
         "7.0.0",
         "Finds the keys among a command's arguments, and how they are accessed",

@@ -4,17 +4,24 @@
 //! others are applied here before the new configuration is published. If that fails, the
 //! old configuration stays in force.
 
+use super::acl::{self, audit};
 use super::memory::no_eviction;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::commands::table::help;
-use crate::commands::table::secrets::Secret;
 use crate::commands::table::spec::Group;
+use crate::commands::table::spec::Secret;
 use crate::commands::table::tips::Tip;
 use crate::state::Server;
+use crate::state::acl::Context;
+use crate::state::audit::AuditFile;
+use crate::state::commandlog::LogKind;
 use crate::state::config::{AppendFsync, Config, memory_budget};
 use crate::state::descriptors;
 use crate::sys::crash;
 use std::sync::atomic::Ordering;
+
+/// The full name of the command that changes parameters.
+const NAME_OF_SET: &str = "config|set";
 
 fn get(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let config = ctx.server.config.load();
@@ -42,11 +49,53 @@ fn set(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         let new = old
             .set_many(&pairs, local)
             .map_err(|error| Error::owned(error.to_string()))?;
+        let file = other_audit_log(old, &new)?;
         apply(server, old, &new)?;
+        if let Some(file) = file {
+            change_audit_log(ctx, args, file);
+        }
         Ok::<_, Error>(new)
     })?;
     ctx.reply.ok();
     Ok(())
+}
+
+/// The file of the audit log, if that is another one from now on.
+fn other_audit_log(old: &Config, new: &Config) -> Result<Option<Option<AuditFile>>, Error> {
+    let path = new.path(&new.audit_log);
+    if path == old.path(&old.audit_log) {
+        return Ok(None);
+    }
+    let opened = path.map(AuditFile::open).transpose();
+    opened.map(Some).map_err(|error| {
+        Error::owned(format!(
+            "ERR CONFIG SET failed (possibly related to argument 'audit-log') - The file cannot \
+             be written: {error}"
+        ))
+    })
+}
+
+/// Changes the file of the audit log. The last line of the one before says who did it.
+fn change_audit_log(ctx: &SessionCtx<'_>, args: &[&[u8]], file: Option<AuditFile>) {
+    let (server, context) = (
+        ctx.server,
+        match ctx.unit_began_us {
+            Some(_) => Context::Multi,
+            None => Context::TopLevel,
+        },
+    );
+    if let Some(line) = audit::done(
+        server,
+        ctx.session,
+        NAME_OF_SET,
+        (ctx.command, args),
+        context,
+    ) {
+        server.audit.add(line);
+    }
+    if let Err(error) = server.audit.write_to(file) {
+        log::error!("the audit log keeps its file: {error}");
+    }
 }
 
 /// Applies the parameters that take effect immediately. If one of them cannot be applied,
@@ -75,8 +124,12 @@ fn apply(server: &Server, old: &Config, new: &Config) -> CmdResult {
     if changes("crash-log-enabled") {
         crash::log_traces(new.crash_log_enabled);
     }
-    if changes("slowlog-max-len") {
-        server.slowlog.trim(new.slowlog_max_len as usize);
+    if changes("requirepass") {
+        server.users.require(&new.requirepass.0);
+    }
+    for kind in LogKind::ALL {
+        let (_, max_len) = new.command_log(kind);
+        server.commandlog.of(kind).trim(max_len as usize);
     }
     Ok(())
 }
@@ -109,26 +162,42 @@ fn apply_or_fail(server: &Server, changed: &[&str], new: &Config) -> CmdResult {
     if changed.contains(&"maxmemory") {
         server.engine.set_memory_budget(memory_budget(new))?;
     }
-    let mut addresses = ["port", "bind"].into_iter();
+    if let Some(name) = changed.iter().find(|name| name.starts_with("tls-"))
+        && let Err(error) = server.tls.apply(new)
+    {
+        log::warn!("CONFIG SET {name}: {error}");
+        return Err(Error::owned(format!(
+            "ERR CONFIG SET failed (possibly related to argument '{name}') - Unable to update \
+             TLS configuration. Check server logs."
+        )));
+    }
+    let mut addresses = ["port", "tls-port", "bind"].into_iter();
     let Some(name) = addresses.find(|name| changed.contains(name)) else {
         return Ok(());
     };
     if let Err(error) = server.listen(new) {
         log::warn!("CONFIG SET {name}: cannot listen: {error}");
         let refusal = match name {
-            "port" => "Unable to listen on this port. Check server logs.",
+            "port" | "tls-port" => "Unable to listen on this port. Check server logs.",
             _ => "Failed to bind to specified addresses.",
         };
         return Err(Error::owned(format!(
             "ERR CONFIG SET failed (possibly related to argument '{name}') - {refusal}"
         )));
     }
-    server.port.store(new.port.into(), Ordering::Relaxed);
+    server
+        .port
+        .store(new.first_port().into(), Ordering::Relaxed);
     Ok(())
 }
 
 /// Restores what [`apply_or_fail`] may have applied before it failed.
 fn undo(server: &Server, changed: &[&str], old: &Config) {
+    if changed.iter().any(|name| name.starts_with("tls-"))
+        && let Err(error) = server.tls.apply(old)
+    {
+        log::warn!("CONFIG SET failed, and the files of TLS cannot be read again: {error}");
+    }
     if changed.contains(&"appendfsync") {
         let each = old.appendfsync == AppendFsync::Always;
         server.engine.set_fsync_each(each);
@@ -146,7 +215,9 @@ fn rewrite(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
             "ERR The server is running without a config file",
         ));
     };
-    if let Err(error) = ctx.server.config.load().rewrite(file) {
+    let mut config = (*ctx.server.config.load()).clone();
+    config.users = acl::file::as_lines(ctx.server, &config);
+    if let Err(error) = config.rewrite(file) {
         log::warn!("CONFIG REWRITE failed: {error}");
         return Err(Error::owned(format!("ERR Rewriting config file: {error}")));
     }
@@ -215,7 +286,7 @@ const SUBCOMMANDS: &[Command] = &[
     row(
         Command::session("rewrite", 2, rewrite)
             .complexity("O(N), N: parameters")
-            .flags(ADMIN)
+            .flags(ADMIN.union(Flags::ON_WORKER))
             .tips(&[Tip::RequestAllNodes, Tip::ResponseAllSucceeded]),
         "2.8.0",
         "Writes the values in force into the configuration file",

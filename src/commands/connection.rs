@@ -1,20 +1,19 @@
 //! Commands about the connection itself.
 
+use super::acl::refusal;
 use super::args::{self, Options};
+use super::client::{BAD_CLIENT_NAME, is_plain, set_name};
 use super::info::REDIS_VERSION;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
 use crate::commands::table::migrated::Migrated;
-use crate::commands::table::secrets::Secret;
+use crate::commands::table::spec::Secret;
 use crate::commands::table::spec::{Dbs, Group};
 use crate::commands::table::tips::Tip;
-use crate::state::Session;
+use crate::state::acl::{Context, DEFAULT_USER, Login, PasswordHash};
 use crate::state::clients::ClientFlags;
 use crate::state::session::ReplyMode;
 use crate::storage::DbIndex;
-
-/// The only user: there are no ACLs.
-pub(super) const DEFAULT_USER: &str = "default";
 
 const WRONG_PASSWORD: Error =
     Error::text("WRONGPASS invalid username-password pair or user is disabled.");
@@ -24,52 +23,43 @@ const NO_PASSWORD_SET: Error = Error::text(
 const HELLO_BEFORE_AUTH: Error = Error::text(
     "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
 );
-const BAD_CLIENT_NAME: Error =
-    Error::text("ERR Client names cannot contain spaces, newlines or special characters.");
 
-/// Whether a text is allowed in a line of CLIENT LIST: no blanks, no control characters.
-pub fn is_plain(text: &[u8]) -> bool {
-    text.iter().all(u8::is_ascii_graphic)
-}
-
-/// CLIENT SETNAME and HELLO SETNAME.
-pub fn set_name(session: &Session, name: &[u8]) -> CmdResult {
-    if !is_plain(name) {
-        return Err(BAD_CLIENT_NAME);
+/// Authenticates a session, for the command whose name is the first argument. After an error
+/// the session is unchanged.
+fn authenticate(
+    ctx: &mut SessionCtx<'_>,
+    args: &[&[u8]],
+    name: &[u8],
+    password: &[u8],
+) -> CmdResult {
+    let user = ctx.server.users.get(name);
+    if user.is_none() {
+        // The time that a refusal takes does not tell which users exist.
+        std::hint::black_box(PasswordHash::of(password));
     }
-    session.info.names.lock().name = name.to_vec();
-    Ok(())
-}
-
-/// Compares in a time that depends only on the lengths (no timing side channel).
-fn same_secret(a: &[u8], b: &[u8]) -> bool {
-    let differences = a.iter().zip(b).fold(0, |sum, (x, y)| sum | (x ^ y));
-    a.len() == b.len() && differences == 0
-}
-
-/// Authenticates a session. After an error the session is unchanged.
-fn authenticate(ctx: &mut SessionCtx<'_>, user: &[u8], password: &[u8]) -> CmdResult {
-    let config = ctx.server.config.load();
-    let required = &config.requirepass;
-    let right = required.is_empty() || same_secret(&required.0, password);
-    if user != DEFAULT_USER.as_bytes() || !right {
-        ctx.server.stats.auth_failures.add(1);
-        return Err(WRONG_PASSWORD);
+    if let Some(user) = user.filter(|user| user.rules().accepts(password)) {
+        ctx.session.log_in(Login::of(user), true);
+        return Ok(());
     }
-    ctx.session.authenticated = true;
-    ctx.session.info.names.lock().user = DEFAULT_USER.to_owned();
-    Ok(())
+    let context = match ctx.session.info.flags().contains(ClientFlags::MULTI) {
+        true => Context::Multi,
+        false => Context::TopLevel,
+    };
+    let called = args.first().copied().unwrap_or_default();
+    let refused = refusal::of_login(ctx.session, ctx.command.name, called, name, context);
+    refusal::report(ctx.server, refused);
+    Err(WRONG_PASSWORD)
 }
 
 fn auth(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     match args {
         [_, password] => {
-            if ctx.server.config.load().requirepass.is_empty() {
+            if ctx.server.users.default_user().rules().no_password {
                 return Err(NO_PASSWORD_SET);
             }
-            authenticate(ctx, DEFAULT_USER.as_bytes(), password)?;
+            authenticate(ctx, args, DEFAULT_USER.as_bytes(), password)?;
         }
-        [_, user, password] => authenticate(ctx, user, password)?,
+        [_, user, password] => authenticate(ctx, args, user, password)?,
         _ => return Err(Error::Syntax),
     }
     ctx.reply.ok();
@@ -112,9 +102,9 @@ fn hello(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         }
     }
     if let Some((user, password)) = credentials {
-        authenticate(ctx, user, password)?;
+        authenticate(ctx, args, user, password)?;
     }
-    if !ctx.session.authenticated {
+    if !ctx.session.authenticated && !ctx.server.users.default_user().is_open() {
         return Err(HELLO_BEFORE_AUTH);
     }
     if let Some(name) = name {
@@ -188,18 +178,25 @@ fn quit(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 
 fn reset(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     let session = &mut *ctx.session;
-    session.end_multi();
+    session.end_multi(&ctx.server.chores);
     ctx.server.clients.set_monitor(&session.info, false);
     ctx.server.pubsub.leave_all(ctx.server, session, ctx.outbox);
     ctx.server.tracking.stop(session);
-    for flag in [ClientFlags::NO_EVICT, ClientFlags::NO_TOUCH] {
+    for flag in [
+        ClientFlags::NO_EVICT,
+        ClientFlags::NO_TOUCH,
+        ClientFlags::READS_REPLICA,
+        ClientFlags::IMPORT_SOURCE,
+    ] {
         session.info.set_flag(flag, false);
     }
     session.info.names.lock().name.clear();
     session.select(DbIndex(0));
     session.set_resp3(false);
     session.reply_mode = ReplyMode::On;
-    session.authenticated = ctx.server.config.load().requirepass.is_empty();
+    let login = Login::of_new_client(&ctx.server.users);
+    let is_open = login.is_open();
+    session.log_in(login, is_open);
     ctx.reply.resp3 = false;
     ctx.reply.simple("RESET");
     Ok(())
@@ -234,7 +231,7 @@ pub const COMMANDS: &[Command] = &[
         .history(&[("6.2.0", "The version is optional")])
         .flags(LOGIN)
         .secret(Secret::Options {
-            first: 2,
+            first: 1,
             words: &[("AUTH", 2)],
             end: None,
         })
@@ -257,11 +254,13 @@ pub const COMMANDS: &[Command] = &[
             "1.0.0",
             "Closes the connection once all replies are sent",
         ),
-    Command::session("reset", 1, reset).flags(LAST).doc(
-        Group::Connection,
-        "6.2.0",
-        "Resets the state of the connection to that of a new one",
-    ),
+    Command::session("reset", 1, reset)
+        .flags(LAST.union(Flags::COUNTS_NAMES))
+        .doc(
+            Group::Connection,
+            "6.2.0",
+            "Resets the state of the connection to that of a new one",
+        ),
     Command::session("select", 2, select)
         .syntax("index:int")
         .flags(SMALL)

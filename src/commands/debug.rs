@@ -417,6 +417,7 @@ const ADMIN: Flags = Flags::ADMIN
     .union(Flags::LOADING)
     .union(Flags::STALE);
 const SLOW: Flags = ADMIN.union(Flags::SLOW);
+const ON_WORKER: Flags = SLOW.union(Flags::ON_WORKER);
 const ALONE: Flags = ADMIN.union(Flags::EXCLUSIVE);
 
 const fn row(command: Command, flags: Flags, summary: &'static str) -> Command {
@@ -461,7 +462,7 @@ const SUBCOMMANDS: &[Command] = &[
     ),
     row(
         Command::read("kedis-check", 2, kedis_check),
-        ALONE,
+        ALONE.union(Flags::ON_WORKER),
         "Checks every row of the database",
     ),
     row(
@@ -471,7 +472,7 @@ const SUBCOMMANDS: &[Command] = &[
     ),
     row(
         Command::session("loadaof", -2, reload),
-        SLOW,
+        ON_WORKER,
         "Writes all memtables into files",
     ),
     row(
@@ -506,7 +507,7 @@ const SUBCOMMANDS: &[Command] = &[
     ),
     row(
         Command::session("reload", -2, reload),
-        SLOW,
+        ON_WORKER,
         "Writes all memtables into files",
     ),
     row(

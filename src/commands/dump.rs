@@ -2,7 +2,7 @@
 //! Valkey.
 
 use super::args::Options;
-use super::hash_times::state_times;
+use super::element_times::family_of;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::time::UnixMs;
 use crate::commands::table::migrated::Migrated;
@@ -75,8 +75,8 @@ impl RestoreOptions {
     }
 }
 
-/// Most fields of one command in the binlog.
-const LOGGED_FIELDS: usize = 1024;
+/// Most elements of one command in the binlog.
+const LOGGED_ELEMENTS: usize = 1024;
 
 const BAD_IDLETIME: Error = Error::text("ERR Invalid IDLETIME value, must be >= 0");
 const BAD_FREQ: Error = Error::text("ERR Invalid FREQ value, must be >= 0 and <= 255");
@@ -128,11 +128,12 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         ctx.txn.vacate_key(db, key, old, false)?;
     }
     let taken = restore_value(ctx.txn, db, key, &payload, expire_ms, max_bytes).map_err(refusal)?;
-    let past = expire_ms.is_some() && expire_ms <= ctx.txn.expiry_now_ms();
+    let past = expire_ms.is_some() && expire_ms <= ctx.txn.over_when_set_ms();
     if past || taken.elements == 0 {
         // The payload is parsed first, so that an invalid one is always an error.
         ctx.txn.rollback(&before);
         ctx.txn.start_command();
+        ctx.txn.count_expired_elements(taken.over);
         if let Some(old) = &old {
             ctx.txn.remove_key(db, key, old)?;
             ctx.txn.effect(db, &[b"DEL", key]);
@@ -140,6 +141,7 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         ctx.reply.ok();
         return Ok(());
     }
+    ctx.txn.count_expired_elements(taken.over);
     let hash = ctx.txn.key_hash(db, key);
     if options.idle_s.is_some() || options.frequency.is_some() {
         let (idle_s, frequency) = match config.lfu() {
@@ -158,7 +160,7 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 /// States the effect: RESTORE with REPLACE and an absolute expiry, with a payload in this
 /// server's own encoding, that of Redis 7.0. The client's payload may have a version that a
-/// replica cannot read, or hold hash fields whose time is over.
+/// replica cannot read, or hold elements whose time is over.
 fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: UnixMs) -> CmdResult {
     if !ctx.txn.is_logged() {
         ctx.txn.no_effect();
@@ -179,29 +181,37 @@ fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: UnixMs) -> CmdResult {
     }
 }
 
-/// States the times of a hash's fields on their own: a replica that does not know them gets the
-/// fields nevertheless, and their deletion in time.
+/// States the times of a hash's fields or a set's members on their own: a replica that does not know
+/// them gets the elements nevertheless, and their deletion in time.
 fn log_times(ctx: &mut WriteCtx<'_>, key: &[u8], found: &KeyMeta) -> CmdResult {
     let mut times: Vec<(UnixMs, Box<[u8]>)> = Vec::new();
     let view = &mut **ctx.txn;
-    let hash = definition(found.meta.kind);
-    hash.walk(view, ctx.db, Stored::of(found), &mut |element| {
-        if let Element::Field {
-            field, expire_ms, ..
-        } = element
-            && expire_ms.is_some()
-        {
-            times.push((expire_ms, field.into()));
-        }
-        Ok(ControlFlow::Continue(()))
-    })
-    .map(drop)?;
+    let value = definition(found.meta.kind);
+    value
+        .walk(view, ctx.db, Stored::of(found), &mut |element| {
+            if let Element::Field {
+                field: name,
+                expire_ms,
+                ..
+            }
+            | Element::Member {
+                member: name,
+                expire_ms,
+            } = element
+                && expire_ms.is_some()
+            {
+                times.push((expire_ms, name.into()));
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+        .map(drop)?;
+    let family = family_of(found.meta.kind);
     times.sort_unstable();
     for same in times.chunk_by(|a, b| a.0 == b.0) {
-        for part in same.chunks(LOGGED_FIELDS) {
-            let fields: Vec<&[u8]> = part.iter().map(|(_, field)| field.as_ref()).collect();
+        for part in same.chunks(LOGGED_ELEMENTS) {
+            let elements: Vec<&[u8]> = part.iter().map(|(_, name)| name.as_ref()).collect();
             let at_ms = part.first().map_or(UnixMs::NONE, |(at_ms, _)| *at_ms);
-            state_times(ctx, key, at_ms, &fields);
+            family.state_times(ctx, key, at_ms, &elements);
         }
     }
     Ok(())
@@ -222,7 +232,7 @@ const fn restore_row(name: &'static str) -> Command {
             ("5.0.0", "Added `ABSTTL`"),
             ("5.0.0", "Added `IDLETIME` and `FREQ`"),
         ])
-        .flags(Flags::DENYOOM)
+        .flags(Flags::DENYOOM.union(Flags::PARSES))
         .keys(RESTORED)
         .migrated(Migrated::Payload)
         .categories(&["keyspace", "dangerous"])
@@ -247,7 +257,7 @@ pub const COMMANDS: &[Command] = &[
         "Creates a key from a payload of DUMP, of this or another server",
     ),
     restore_row("restore-asking")
-        .flags(Flags::DENYOOM.union(Flags::ASKING))
+        .flags(Flags::DENYOOM.union(Flags::ASKING).union(Flags::PARSES))
         .internal()
         .doc(
             Group::Server,

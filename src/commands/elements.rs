@@ -2,7 +2,7 @@
 //! random samples. The bounds hold for sorted sets too.
 
 use super::args::Options;
-use super::scan::parse_cursor;
+use super::scan::{Scanned, parse_cursor};
 use super::{CmdResult, Error, ReadCtx};
 use crate::base::{glob, num};
 use crate::encoding::ValueType;
@@ -59,24 +59,21 @@ impl<'a> ScanRequest<'a> {
                 return Err(Error::Syntax);
             }
         }
-        let mut found = Reply::new(false);
-        let mut elements = 0;
+        let reply = &mut *ctx.reply;
+        let (scanned, mut elements) = (Scanned::begin(reply), 0);
         let count = count.min(COUNT_MAX);
         let next = members.scan(ctx.view, self.cursor, count, |member, value| {
             if pattern.is_some_and(|pattern| !glob::matches(pattern, member, false)) {
                 return;
             }
-            found.bulk(member);
+            reply.bulk(member);
             elements += 1;
             if values {
-                found.bulk(value);
+                reply.bulk(value);
                 elements += 1;
             }
         })?;
-        ctx.reply.array(2);
-        ctx.reply.bulk(itoa::Buffer::new().format(next).as_bytes());
-        ctx.reply.array(elements);
-        ctx.reply.raw(&found.buf);
+        scanned.end(reply, next, elements);
         Ok(())
     }
 }

@@ -138,6 +138,7 @@ impl fmt::Display for Error {
             Error::Op(OpError::IndexOutOfRange) => "ERR index out of range",
             Error::Op(OpError::NoSuchKey) => "ERR no such key",
             Error::Op(OpError::NoSuchPath) => "ERR Path does not exist",
+            Error::Op(OpError::TooManyValues) => "ERR the path visits too many values",
             Error::Op(OpError::Storage(StorageError::Failed)) => {
                 "MISCONF Errors writing to the disk: writes, and reads of what the disk may lack, are refused until it takes writes again. See the server's log for the reason; no restart is needed"
             }

@@ -104,11 +104,17 @@ fn set_expiry(ctx: &mut WriteCtx<'_>, args: &[&[u8]], unit: Unit) -> CmdResult {
     }
     // `expiry_now_ms` is 0 where keys do not expire by the local clock, as for effects
     // of a master: the master deletes the key.
-    match u64::try_from(when_ms).map(UnixMs) {
-        Ok(expire_ms) if expire_ms > ctx.txn.expiry_now_ms() => {
+    let over_ms = ctx.txn.over_when_set_ms();
+    let first_ms = match over_ms.is_some() || ctx.txn.is_received() {
+        true => when_ms,
+        // An import keeps a key whose time is over, also if that was before 1970.
+        false => when_ms.max(1),
+    };
+    match u64::try_from(first_ms).map(UnixMs) {
+        Ok(expire_ms) if expire_ms > over_ms => {
             ctx.txn.set_expiry(ctx.db, key, &found, expire_ms)?;
             let mut text = Vec::new();
-            num::write_i64(&mut text, when_ms);
+            num::write_i64(&mut text, first_ms);
             ctx.txn.effect(ctx.db, &[b"PEXPIREAT", key, &text]);
             ctx.event(Class::GENERIC, "expire", key);
         }

@@ -448,7 +448,7 @@ fn help(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 /// Commands that change libraries run while no other thread reads or writes keys.
 const CHANGES: Flags = Flags::NOSCRIPT.union(Flags::EXCLUSIVE);
 /// New libraries are compiled and run to collect the functions that they register.
-const ADDS: Flags = CHANGES.union(Flags::DENYOOM).union(Flags::COMPILES);
+const ADDS: Flags = CHANGES.union(Flags::DENYOOM).union(Flags::ON_WORKER);
 
 const fn sub(command: Command, flags: Flags, summary: &'static str) -> Command {
     command

@@ -197,6 +197,16 @@ enum Order {
     Farthest,
 }
 
+impl Order {
+    /// Members at the same distance keep the order in which they were found.
+    fn compare(self) -> fn(&Found, &Found) -> Ordering {
+        match self {
+            Order::Nearest => |a, b| a.distance_m.total_cmp(&b.distance_m),
+            Order::Farthest => |a, b| b.distance_m.total_cmp(&a.distance_m),
+        }
+    }
+}
+
 /// What a reply says of each member.
 #[derive(Debug, Clone, Copy, Default)]
 struct With {
@@ -509,18 +519,17 @@ impl<'a> Request<'a> {
                 found.truncate(kept);
             }
         })?;
-        self.sort(&mut found);
+        if let Some(order) = self.order {
+            view.sort_by(&mut found, order.compare())?;
+        }
         found.truncate(kept);
         Ok(found)
     }
 
-    /// Members at the same distance keep the order in which they were found.
+    /// Sorts what is found so far, little more than the reply has.
     fn sort(&self, found: &mut [Found]) {
-        let nearest = |a: &Found, b: &Found| -> Ordering { a.distance_m.total_cmp(&b.distance_m) };
-        match self.order {
-            Some(Order::Nearest) => found.sort_by(nearest),
-            Some(Order::Farthest) => found.sort_by(|a, b| nearest(b, a)),
-            None => {}
+        if let Some(order) = self.order {
+            found.sort_by(order.compare());
         }
     }
 
@@ -600,7 +609,9 @@ fn write(ctx: &mut WriteCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
         };
         stored.extend(found.into_iter().map(|found| (score(&found), found.member)));
     }
-    stored.sort_by(|(a, x), (b, y)| a.total_cmp(b).then_with(|| x.cmp(y)));
+    let scores =
+        |(a, x): &(f64, Member), (b, y): &(f64, Member)| a.total_cmp(b).then_with(|| x.cmp(y));
+    ctx.txn.sort_by(&mut stored, scores)?;
     zset::store(ctx.txn, ctx.db, destination.key, &stored)?;
     if !stored.is_empty() {
         let event = match kind.is_search() {

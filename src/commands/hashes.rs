@@ -1,8 +1,8 @@
 //! Hashes: fields and their values.
 
 use super::args;
+use super::element_times::FIELDS;
 use super::elements::{self, ScanRequest};
-use super::hash_times;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::longdouble::LongDouble;
 use crate::base::num;
@@ -21,11 +21,12 @@ fn load(ctx: &mut ReadCtx<'_>, key: &[u8]) -> Result<Option<Members>, Error> {
 
 /// The hash, if it has fields whose time is not over, and their number.
 fn load_living(ctx: &mut ReadCtx<'_>, key: &[u8]) -> Result<Option<(Members, u64)>, Error> {
-    let Some(hash) = load(ctx, key)? else {
-        return Ok(None);
-    };
-    let len = hash.living(ctx.view)?;
-    Ok((len > 0).then_some((hash, len)))
+    Ok(Members::load_living(
+        ctx.view,
+        ctx.db,
+        key,
+        ValueType::Hash,
+    )?)
 }
 
 fn open(ctx: &mut WriteCtx<'_>, key: &[u8]) -> Result<Members, Error> {
@@ -128,7 +129,7 @@ fn hincrbyfloat(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     ctx.txn.effect(ctx.db, &[b"HSET", args[1], args[2], &value]);
     if time.is_some() {
         // HSET takes it away.
-        hash_times::state_times(ctx, args[1], time, &[args[2]]);
+        FIELDS.state_times(ctx, args[1], time, &[args[2]]);
     }
     ctx.reply.bulk(&value);
     Ok(())

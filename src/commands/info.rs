@@ -4,7 +4,7 @@
 //! |---|---|
 //! | this file | the list of sections and their selection |
 //! | [`process`] | server, clients, memory, cpu |
-//! | [`counters`] | stats, commandstats, errorstats, latencystats |
+//! | [`counters`] | stats, commandstats, errorstats, latencystats, hotkeys |
 //! | [`replication`] | replication |
 //! | [`data`] | persistence, cluster, keyspace, storage, binlog, rocksdb |
 //!
@@ -23,7 +23,7 @@ use crate::state::Server;
 use std::fmt::{Display, Write};
 
 /// The Redis version whose behaviour this server has.
-pub const REDIS_VERSION: &str = "7.4.2";
+pub const REDIS_VERSION: &str = "8.6.0";
 
 /// This server's own version.
 pub(super) const KEDIS_VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -104,6 +104,8 @@ struct Section {
     name: &'static str,
     title: &'static str,
     within: In,
+    /// Whether its title is left out if it has no fields.
+    may_lack: bool,
     write: fn(&mut Text, &Server),
 }
 
@@ -117,6 +119,7 @@ const fn section(
         name,
         title,
         within,
+        may_lack: false,
         write,
     }
 }
@@ -144,6 +147,10 @@ const SECTIONS: &[Section] = &[
     section("binlog", "Binlog", In::Default, data::binlog),
     section("rocksdb", "RocksDB", In::Default, data::rocksdb),
     section("keyspace", "Keyspace", In::Default, data::keyspace),
+    Section {
+        may_lack: true,
+        ..section("hotkeys", "Hotkeys", In::Default, counters::hot_keys)
+    },
 ];
 
 /// The text of INFO with these arguments.
@@ -163,8 +170,13 @@ fn text(server: &Server, wanted: &[&[u8]]) -> String {
                 In::All => all,
             };
         if included || asked(section.name) {
+            let before = text.out.len();
             text.section(section.title);
+            let empty = text.out.len();
             (section.write)(&mut text, server);
+            if section.may_lack && text.out.len() == empty {
+                text.out.truncate(before);
+            }
         }
     }
     text.out

@@ -16,9 +16,13 @@ pub use table::COMMANDS;
 use super::{Error, ReadCtx, WriteCtx};
 use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, View};
+use crate::types::json::narrow::FloatType;
 use crate::types::json::{self, Doc, Editor, Kind, Path, Place, Rows, Step, Val};
 use crate::types::{OpError, OpResult};
 
+const READ_ONLY: Error = Error::text(
+    "ERR computed/projection expressions are only supported by JSON.GET/JSON.MGET/JSON.RESP",
+);
 const NO_PATH: Error = Error::Op(OpError::NoSuchPath);
 const NO_KEY: Error =
     Error::text("ERR could not perform this operation on a key that doesn't exist");
@@ -48,21 +52,33 @@ fn parse_path(text: &[u8]) -> Result<Path, Error> {
     })
 }
 
+/// Whether the path of an argument is a legacy one, as the root is that stands for none.
+fn is_legacy_at(args: &[&[u8]], at: usize) -> bool {
+    args.get(at).is_none_or(|text| Path::is_legacy_text(text))
+}
+
 /// The path of an argument; the root if there is none.
 fn path_at(args: &[&[u8]], at: usize) -> Result<Path, Error> {
     args.get(at)
         .map_or(Ok(Path::root()), |text| parse_path(text))
 }
 
-/// Bytes that a value of a document takes while it is parsed.
-const VALUE_BYTES: usize = 64;
-
 fn parse_value(view: &View, text: &[u8]) -> Result<json::Value, Error> {
-    let is_separator = |byte: &&u8| matches!(byte, b',' | b':' | b'[' | b'{');
-    let values = text.iter().filter(is_separator).count();
-    let bytes = text.len() + values * VALUE_BYTES;
-    view.will_hold(bytes as u64).map_err(OpError::from)?;
-    json::Value::parse(text).map_err(Error::owned)
+    parse_narrow(view, text, None)
+}
+
+/// The same for an operand; what is wrong with it begins with a code.
+fn parse_operand(view: &View, text: &[u8]) -> Result<json::Value, Error> {
+    parse_value(view, text).map_err(|error| match error {
+        Error::Text(text) => Error::owned(format!("ERR {text}")),
+        error => error,
+    })
+}
+
+fn parse_narrow(view: &View, text: &[u8], narrow: Option<FloatType>) -> Result<json::Value, Error> {
+    let bytes = json::Value::bytes_of(text);
+    view.will_hold(bytes).map_err(OpError::from)?;
+    json::Value::parse_narrow(text, narrow).map_err(Error::owned)
 }
 
 /// The document under a key, if there is one.
@@ -84,6 +100,9 @@ fn open(ctx: &mut WriteCtx<'_>, key: &[u8]) -> Result<Doc, Error> {
 
 /// The places that a path selects of a document.
 fn places(ctx: &WriteCtx<'_>, doc: &Doc, path: &Path) -> Result<Vec<Place>, Error> {
+    if path.projection.is_some() {
+        return Err(READ_ONLY);
+    }
     Ok(json::eval::places(&doc.rows(ctx.txn), &doc.root(), path)?)
 }
 
@@ -134,9 +153,42 @@ fn notify(ctx: &mut WriteCtx<'_>, name: &'static str, key: &[u8]) {
     ctx.event(Class::MODULE, name, key);
 }
 
-/// The values that a path selects, or the first one of a legacy path.
+/// The values that a path selects.
 fn selected(rows: &dyn Rows, doc: &Doc, path: &Path) -> Result<Vec<Val>, Error> {
+    if path.projection.is_some() {
+        return Err(READ_ONLY);
+    }
     Ok(json::eval::values(rows, &doc.root(), path)?)
+}
+
+/// What a path selects or calculates.
+enum Found {
+    /// The first value of a legacy path, if there is one.
+    First(Option<Val>),
+    /// All values.
+    All(Vec<Val>),
+}
+
+impl Found {
+    fn into_values(self) -> Vec<Val> {
+        match self {
+            Found::First(value) => value.into_iter().collect(),
+            Found::All(values) => values,
+        }
+    }
+}
+
+/// What a path selects or calculates for a command that replies values; `is_legacy` says whether
+/// the first value is enough.
+fn found(rows: &dyn Rows, doc: &Doc, path: &Path, is_legacy: bool) -> Result<Found, Error> {
+    if let Some(computed) = json::eval::computed(rows, &doc.root(), path)? {
+        return Ok(Found::All(computed));
+    }
+    let values = selected(rows, doc, path)?;
+    Ok(match is_legacy {
+        true => Found::First(values.into_iter().next()),
+        false => Found::All(values),
+    })
 }
 
 /// Whether a value with this many levels of containers may stand at a path.

@@ -10,6 +10,7 @@ use crate::storage::DbIndex;
 use crate::storage::txn::events::Class;
 use crate::types::keyspace::{self, Place};
 use crate::types::random_key::random_key;
+use smallvec::SmallVec;
 
 const SAME_OBJECT: Error = Error::text("ERR source and destination objects are the same");
 
@@ -116,8 +117,9 @@ fn maybe_db(arg: &[u8]) -> Option<DbIndex> {
     u16::try_from(number).ok().map(DbIndex)
 }
 
-fn move_other_db(args: &[&[u8]]) -> Option<DbIndex> {
-    maybe_db(args.get(2)?)
+fn move_other_db(args: &[&[u8]]) -> SmallVec<[DbIndex; 2]> {
+    let db = args.get(2).and_then(|arg| maybe_db(arg));
+    db.into_iter().collect()
 }
 
 fn move_key(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -140,17 +142,19 @@ fn move_key(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-fn copy_other_db(args: &[&[u8]]) -> Option<DbIndex> {
+fn copy_other_db(args: &[&[u8]]) -> SmallVec<[DbIndex; 2]> {
     let mut options = Options::new(args, 3);
-    let mut db = None;
+    let mut dbs = SmallVec::new();
     while !options.is_empty() {
-        if options.word("DB") {
-            db = maybe_db(options.value().ok()?);
-        } else {
-            options.value().ok()?;
+        let names_db = options.word("DB");
+        match options.value() {
+            Ok(db) if names_db => dbs.extend(maybe_db(db)),
+            Ok(_) => {}
+            // The handler refuses what is incomplete.
+            Err(_) => break,
         }
     }
-    db
+    dbs
 }
 
 fn copy(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {

@@ -6,9 +6,13 @@
 use super::args::Options;
 use super::{CmdResult, Error, ReadCtx};
 use crate::resp::Reply;
+use crate::storage::View;
 use crate::types::OpError;
 use crate::types::string;
 use std::ops::Range;
+
+/// Cells of the table that are computed in a step of [`View::work`].
+const CELLS_OF_A_STEP: u64 = 16;
 
 /// The options of LCS.
 #[derive(Debug, Default)]
@@ -63,7 +67,7 @@ pub(super) fn lcs(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let cells = cells(a_len, b_len, max_bytes)?;
     let a = string::get(ctx.view, ctx.db, args[1])?.unwrap_or_default();
     let b = string::get(ctx.view, ctx.db, args[2])?.unwrap_or_default();
-    let table = Table::new(&a, &b, cells)?;
+    let table = Table::new(ctx.view, &a, &b, cells)?;
     if wanted.idx {
         reply_matches(ctx.reply, &table, &wanted);
     } else if wanted.len {
@@ -124,7 +128,7 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    fn new(a: &'a [u8], b: &'a [u8], cells: usize) -> Result<Table<'a>, Error> {
+    fn new(view: &View, a: &'a [u8], b: &'a [u8], cells: usize) -> Result<Table<'a>, Error> {
         let width = b.len() + 1;
         let mut lens: Vec<u32> = Vec::new();
         if lens.try_reserve_exact(cells).is_err() {
@@ -134,6 +138,7 @@ impl<'a> Table<'a> {
         }
         lens.resize(width, 0);
         for (row, x) in a.iter().enumerate() {
+            view.work(width as u64 / CELLS_OF_A_STEP)?;
             let above = row * width;
             let mut left = 0;
             lens.push(left);

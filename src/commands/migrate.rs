@@ -4,8 +4,8 @@
 use super::args::{self, Options};
 use super::{CmdResult, Command, Error, KeyFlags, KeySpec, WriteCtx};
 use crate::commands::table::keys::Find;
-use crate::commands::table::secrets::Secret;
 use crate::commands::table::spec::Group;
+use crate::commands::table::spec::Secret;
 use crate::commands::table::tips::Tip;
 use crate::state::clients::ClientFlags;
 use crate::state::migrations::{Credentials, Migration};
@@ -27,6 +27,8 @@ struct MigrateOptions<'a> {
     replace: bool,
     credentials: Option<Credentials>,
     keys: &'a [&'a [u8]],
+    /// The index of the first key behind KEYS.
+    keys_at: Option<usize>,
     is_prefix: bool,
 }
 
@@ -35,7 +37,8 @@ fn parse<'a>(args: &'a [&'a [u8]]) -> Result<MigrateOptions<'a>, Error> {
         copy: false,
         replace: false,
         credentials: None,
-        keys: &args[3..4],
+        keys: args.get(3..4).unwrap_or_default(),
+        keys_at: None,
         is_prefix: false,
     };
     let mut options = Options::new(args, 6);
@@ -60,9 +63,10 @@ fn parse<'a>(args: &'a [&'a [u8]]) -> Result<MigrateOptions<'a>, Error> {
             if words.is_prefix {
                 return Err(Error::Syntax);
             }
-            if !args[3].is_empty() {
+            if args.get(3).is_some_and(|key| !key.is_empty()) {
                 return Err(KEY_AND_KEYS);
             }
+            words.keys_at = Some(args.len() - options.left());
             words.keys = options.values(options.left())?;
         } else {
             return Err(Error::Syntax);
@@ -127,12 +131,27 @@ fn migrate(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 const MOVED: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE);
+/// With USE_PREFIX it is the beginning of the keys.
+const FIRST: KeySpec = KeySpec {
+    flags_of: Some(|args| match parse(args) {
+        Ok(options) if options.is_prefix => MOVED.union(KeyFlags::PREFIX),
+        _ => MOVED,
+    }),
+    ..KeySpec::at(3, MOVED)
+};
 const MORE: KeySpec = KeySpec {
     find: Find::Range {
         last: -1,
         step: 1,
         limit: 0,
     },
+    begin_of: Some(|args| {
+        // A password or a key may be the word KEYS, too. That the key in front is not empty is
+        // refused by the handler.
+        let mut args = args.to_vec();
+        *args.get_mut(3)? = b"";
+        parse(&args).ok()?.keys_at
+    }),
     ..KeySpec::after("KEYS", -2, MOVED.union(KeyFlags::INCOMPLETE))
 };
 
@@ -151,7 +170,7 @@ pub const COMMANDS: &[Command] = &[Command::write("migrate", -6, migrate)
         ("4.0.7", "Added `AUTH`"),
         ("6.0.0", "Added `AUTH2`"),
     ])
-    .keys(&[KeySpec::at(3, MOVED), MORE])
+    .keys(&[FIRST, MORE])
     .categories(&["keyspace", "dangerous"])
     .secret(Secret::Options {
         first: 6,

@@ -5,7 +5,7 @@ use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, SessionCtx};
 use crate::base::glob;
 use crate::commands::table::help;
 use crate::commands::table::migrated::Migrated;
-use crate::commands::table::spec::Group;
+use crate::commands::table::spec::{Channels, Group};
 use crate::state::clients::ClientFlags;
 use crate::state::subscriptions::Name;
 use crate::state::subscriptions::SubscriptionKind;
@@ -43,6 +43,14 @@ fn confirm(ctx: &mut SessionCtx<'_>, word: &str, kind: SubscriptionKind, name: O
 fn join(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: SubscriptionKind) -> CmdResult {
     for name in &args[1..] {
         ctx.server.pubsub.join(ctx.session, ctx.outbox, kind, name);
+        // The user may have lost the channel since the command was checked, and whoever took
+        // it away may not have seen the subscription.
+        let is_pattern = kind == SubscriptionKind::Pattern;
+        let is_lost = ctx
+            .session
+            .login
+            .with_rules(|rules| rules.is_some_and(|rules| !rules.allows_channel(name, is_pattern)));
+        ctx.session.close_after_reply |= is_lost;
         confirm(ctx, joined(kind), kind, Some(name));
     }
     Ok(())
@@ -205,12 +213,14 @@ const ABOUT: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE);
 const SUBSCRIBE: Flags = ABOUT
     .union(Flags::NOSCRIPT)
     .union(Flags::PUSHES)
+    .union(Flags::COUNTS_NAMES)
     .union(Flags::SUBSCRIBED)
     .union(Flags::SENTINEL);
 const PUBLISH: Flags = ABOUT.union(Flags::FAST).union(Flags::MAY_REPLICATE);
 const SHARD: Flags = ABOUT
     .union(Flags::NOSCRIPT)
     .union(Flags::PUSHES)
+    .union(Flags::COUNTS_NAMES)
     .union(Flags::SUBSCRIBED);
 const NOT_KEYS: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyFlags::NOT_KEY)];
 const NOT_KEY: &[KeySpec] = &[KeySpec::at(1, KeyFlags::NOT_KEY)];
@@ -268,6 +278,7 @@ const SUBCOMMANDS: &[Command] = &[
 pub const COMMANDS: &[Command] = &[
     doc(
         Command::session("psubscribe", -2, psubscribe)
+            .channels(Channels::Patterns)
             .syntax("pattern...")
             .complexity("O(N), N: patterns")
             .flags(SUBSCRIBE),
@@ -276,6 +287,7 @@ pub const COMMANDS: &[Command] = &[
     ),
     doc(
         Command::session("publish", 3, publish)
+            .channels(Channels::First)
             .syntax("channel message")
             .complexity("O(N + P), N: subscribers of the channel, P: all patterns")
             .flags(PUBLISH.union(Flags::SENTINEL))
@@ -298,6 +310,7 @@ pub const COMMANDS: &[Command] = &[
     ),
     doc(
         Command::session("spublish", 3, spublish)
+            .channels(Channels::First)
             .syntax("shardchannel message")
             .complexity("O(N), N: subscribers of the channel")
             .flags(PUBLISH)
@@ -308,6 +321,7 @@ pub const COMMANDS: &[Command] = &[
     ),
     doc(
         Command::session("ssubscribe", -2, ssubscribe)
+            .channels(Channels::All)
             .syntax("shardchannel...")
             .complexity("O(N), N: channels")
             .flags(SHARD)
@@ -317,6 +331,7 @@ pub const COMMANDS: &[Command] = &[
     ),
     doc(
         Command::session("subscribe", -2, subscribe)
+            .channels(Channels::All)
             .syntax("channel...")
             .complexity("O(N), N: channels")
             .flags(SUBSCRIBE),

@@ -34,6 +34,10 @@ pub fn dialect() -> String {
 
 const DIALECT: &str = "kedis";
 
+/// The value of `REPLCONF capa` with which a tool announces that it reads sets whose members have
+/// times. Redis ignores values that it does not know.
+pub const SET_TIMES: &str = "set-times";
+
 const ZERO_OR_ONE: Error = Error::text("ERR value is out of range, value must between 0 and 1");
 
 /// Longest address that a replica may announce.
@@ -151,6 +155,7 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
         }
         b"capa" => {
             announced.eof |= value == b"eof";
+            announced.set_times |= value == SET_TIMES.as_bytes();
             let format = value.strip_prefix(DIALECT.as_bytes());
             let format = format.and_then(num::parse_i64);
             if let Some(format) = format.and_then(|n| u32::try_from(n).ok()) {
@@ -386,10 +391,7 @@ fn waitaof(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if !(0..=1).contains(&here) {
         return Err(ZERO_OR_ONE);
     }
-    let replicas = args::int(args[2])?;
-    if replicas < 0 {
-        return Err(Error::NOT_POSITIVE);
-    }
+    let replicas = args::int_from(args[2], 0, Error::NOT_POSITIVE)?;
     let timeout_ms = timeout_in_ms(args[3])?;
     if ctx.server.replication.is_replica() {
         return Err(Error::text(

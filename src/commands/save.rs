@@ -216,6 +216,7 @@ pub fn export_options<'a>(config: &Config, about: &'a [(&str, String)]) -> Expor
         about,
         functions: true,
         keys: true,
+        member_times: true,
     }
 }
 
@@ -392,6 +393,6 @@ pub const COMMANDS: &[Command] = &[
         ),
     Command::session("save", 1, save)
         .complexity("O(F), F: the files of the DBs")
-        .flags(SAVING.union(Flags::NO_MULTI))
+        .flags(SAVING.union(Flags::NO_MULTI).union(Flags::ON_WORKER))
         .doc(Group::Server, "1.0.0", "Copies the database"),
 ];

@@ -9,6 +9,7 @@ use super::{CmdResult, Command, Error, ReadCtx};
 use crate::base::{glob, num};
 use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
+use crate::resp::{Mark, Reply};
 use crate::types::keyspace::{self, Bounds};
 
 /// Maximum number of keys that one call visits, whatever COUNT says. The client continues
@@ -22,15 +23,17 @@ const TOMBSTONES_MAX: i64 = 1 << 15;
 /// Keys that a call without COUNT visits.
 const ROWS_DEFAULT: u64 = 10;
 
-/// Parses a cursor as Redis does: an integer within 64 bits, with an optional sign. A
-/// negative number in non-canonical form (`-007`) wraps around, as with C's `strtoul`;
+/// Parses a cursor as Redis does: an integer within 64 bits, with an optional sign and blanks in
+/// front. A negative number in non-canonical form (`-007`) wraps around, as with C's `strtoull`;
 /// `-1` is an error.
 pub(super) fn parse_cursor(arg: &[u8]) -> Result<u64, Error> {
     const INVALID: Error = Error::text("ERR invalid cursor");
     if let Some(cursor) = num::parse_i64(arg) {
         return u64::try_from(cursor).map_err(|_| INVALID);
     }
-    let (negative, digits) = match arg {
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let blanks = arg.iter().take_while(|byte| is_blank(byte)).count();
+    let (negative, digits) = match &arg[blanks..] {
         [b'-', digits @ ..] => (true, digits),
         [b'+', digits @ ..] | digits => (false, digits),
     };
@@ -90,6 +93,31 @@ impl<'a> Request<'a> {
     }
 }
 
+/// The reply of a scan, whose cursor is known when its elements are written.
+pub(super) struct Scanned {
+    start: usize,
+    elements: Mark,
+}
+
+impl Scanned {
+    /// Begins with the elements.
+    pub(super) fn begin(reply: &mut Reply) -> Scanned {
+        Scanned {
+            start: reply.len(),
+            elements: reply.begin(),
+        }
+    }
+
+    /// Ends a reply with so many elements and the next cursor.
+    pub(super) fn end(self, reply: &mut Reply, next: u64, elements: usize) {
+        reply.end_array(self.elements, elements);
+        let mut head = Reply::new(false);
+        head.array(2);
+        head.bulk(itoa::Buffer::new().format(next).as_bytes());
+        reply.insert(self.start, &head.buf);
+    }
+}
+
 fn scan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let cursor = parse_cursor(args[1])?;
     let request = Request::parse(args)?;
@@ -97,12 +125,12 @@ fn scan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         .pattern
         .map(glob::literal_prefix)
         .unwrap_or_default();
-    let mut found = crate::resp::Reply::new(false);
-    let mut matching = 0;
+    let reply = &mut *ctx.reply;
+    let (scanned, mut matching) = (Scanned::begin(reply), 0);
     let stopped_at = if is_literal {
         let head = keyspace::head(ctx.view, ctx.db, &prefix)?;
         if head.is_some_and(|meta| request.takes(&prefix, meta.kind.name())) {
-            found.bulk(&prefix);
+            reply.bulk(&prefix);
             matching = 1;
         }
         None
@@ -119,7 +147,7 @@ fn scan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         let start = start.as_deref();
         keyspace::walk(ctx.view, ctx.db, &prefix, start, bounds, |key, kind| {
             if request.takes(key, kind.name()) {
-                found.bulk(key);
+                reply.bulk(key);
                 matching += 1;
             }
         })?
@@ -131,10 +159,7 @@ fn scan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         }
         None => 0,
     };
-    ctx.reply.array(2);
-    ctx.reply.bulk(next.to_string().as_bytes());
-    ctx.reply.array(matching);
-    ctx.reply.raw(&found.buf);
+    scanned.end(reply, next, matching);
     Ok(())
 }
 
@@ -174,8 +199,9 @@ mod tests {
             (b"", None),
             (b"-", None),
             (b"1x", None),
-            (b" 1", None),
-            (b"\t1", None),
+            (b" 1", Some(1)),
+            (b"\t1", Some(1)),
+            (b" ", None),
             (b"1 ", None),
             (b"1\0", None),
             (b"1\0x", None),

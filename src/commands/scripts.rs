@@ -284,7 +284,7 @@ pub const COMMANDS: &[Command] = &[
                     .tips(&[Tip::RequestAllNodes, Tip::ResponseAllSucceeded]),
                 Flags::NOSCRIPT
                     .union(Flags::STALE)
-                    .union(Flags::COMPILES)
+                    .union(Flags::ON_WORKER)
                     .union(Flags::PROPAGATED),
                 "2.6.0",
                 "Caches a script",

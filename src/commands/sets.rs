@@ -9,6 +9,7 @@ use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
 use crate::encoding::ValueType;
 use crate::storage::txn::events::Class;
+use crate::storage::{DbIndex, View};
 use crate::types::hll;
 use crate::types::members::Members;
 use crate::types::set::{Algebra, Operation};
@@ -19,6 +20,11 @@ const SREM_MEMBERS: usize = 1024;
 
 fn load(ctx: &mut ReadCtx<'_>, key: &[u8]) -> Result<Option<Members>, Error> {
     Ok(Members::load(ctx.view, ctx.db, key, ValueType::Set)?)
+}
+
+/// The set, if it has members whose time is not over, and their number.
+fn load_living(view: &mut View, db: DbIndex, key: &[u8]) -> Result<Option<(Members, u64)>, Error> {
+    Ok(Members::load_living(view, db, key, ValueType::Set)?)
 }
 
 fn sadd(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -44,6 +50,7 @@ fn srem(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         if removed > 0 {
             ctx.event(Class::SET, "srem", args[1]);
         }
+        set.drop_over(ctx.txn, &args[2..])?;
         set.save(ctx.txn, args[1])?;
     }
     ctx.reply.int(removed);
@@ -62,7 +69,10 @@ fn smove(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     } else {
         source.remove(ctx.txn, member)?
     };
-    if moved && from != to {
+    if !moved {
+        source.drop_over(ctx.txn, &[member])?;
+        source.save(ctx.txn, from)?;
+    } else if from != to {
         let is_new = target.insert(ctx.txn, member, &[])?;
         ctx.event(Class::SET, "srem", from);
         source.save(ctx.txn, from)?;
@@ -76,7 +86,7 @@ fn smove(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 fn scard(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let len = load(ctx, args[1])?.map_or(0, |set| set.len());
+    let len = load_living(ctx.view, ctx.db, args[1])?.map_or(0, |(_, len)| len);
     ctx.reply.int(len as i64);
     Ok(())
 }
@@ -105,11 +115,11 @@ fn reply_whether(ctx: &mut ReadCtx<'_>, set: Option<&Members>, member: &[u8]) ->
 }
 
 fn smembers(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let Some(set) = load(ctx, args[1])? else {
+    let Some((set, len)) = load_living(ctx.view, ctx.db, args[1])? else {
         ctx.reply.set(0);
         return Ok(());
     };
-    ctx.reply.set(set.len() as usize);
+    ctx.reply.set(len as usize);
     let reply = &mut *ctx.reply;
     Ok(set.for_each(ctx.view, |member, _| {
         reply.bulk(member);
@@ -134,12 +144,11 @@ fn srandmember(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         [_, _, count] => Some(elements::sample_count(count)?),
         _ => return Err(Error::Syntax),
     };
-    match (load(ctx, args[1])?, count) {
-        (Some(set), Some(count)) => {
-            let len = set.living(ctx.view)?;
+    match (load_living(ctx.view, ctx.db, args[1])?, count) {
+        (Some((set, len)), Some(count)) => {
             elements::reply_samples(ctx, (&set, len), count, false)?;
         }
-        (Some(set), None) => set.sample(ctx.view, |member, _| ctx.reply.bulk(member))?,
+        (Some((set, _)), None) => set.sample(ctx.view, |member, _| ctx.reply.bulk(member))?,
         (None, Some(_)) => ctx.reply.array(0),
         (None, None) => ctx.reply.null(),
     }
@@ -153,7 +162,7 @@ fn spop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         _ => return Err(Error::Syntax),
     };
     let key = args[1];
-    let Some(set) = Members::load(ctx.txn, ctx.db, key, ValueType::Set)? else {
+    let Some((set, len)) = load_living(ctx.txn, ctx.db, key)? else {
         match count {
             Some(_) => ctx.reply.set(0),
             None => ctx.reply.null(),
@@ -161,7 +170,7 @@ fn spop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         return Ok(());
     };
     if let Some(count) = count {
-        ctx.reply.set(count.min(set.len()) as usize);
+        ctx.reply.set(count.min(len) as usize);
     }
     let count = count.unwrap_or(1);
     if count > 0 {
@@ -169,7 +178,7 @@ fn spop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
     match count {
         0 => Ok(()),
-        _ if count >= set.len() => pop_all(ctx, key, &set),
+        _ if count >= len => pop_all(ctx, key, &set),
         _ => pop_some(ctx, key, set, count),
     }
 }

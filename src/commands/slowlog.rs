@@ -1,53 +1,33 @@
 //! SLOWLOG: commands that took longer than `slowlog-log-slower-than`.
 
-use super::{CmdResult, Command, Error, Flags, SessionCtx};
-use crate::base::num;
+use super::commandlog::{count, reply};
+use super::{CmdResult, Command, Flags, SessionCtx};
 use crate::commands::table::help;
 use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
+use crate::state::commandlog::LogKind;
 
 /// Default number of entries that GET returns.
 const DEFAULT_COUNT: usize = 10;
 
 fn get(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let count = match args {
+    let most = match args {
         [_, _] => Some(DEFAULT_COUNT),
-        [_, _, count] => match num::parse_i64(count) {
-            Some(-1) => None,
-            Some(count @ 0..) => Some(usize::try_from(count).unwrap_or(usize::MAX)),
-            _ => {
-                return Err(Error::text(
-                    "ERR count should be greater than or equal to -1",
-                ));
-            }
-        },
+        [_, _, arg] => count(arg)?,
         _ => return Err(help::mistaken(args)),
     };
-    let entries = ctx.server.slowlog.newest(count);
-    let reply = &mut *ctx.reply;
-    reply.array(entries.len());
-    for entry in entries {
-        reply.array(6);
-        reply.int(entry.id as i64);
-        reply.int(entry.unix_s as i64);
-        reply.int(entry.usec as i64);
-        reply.array(entry.args.len());
-        for arg in &entry.args {
-            reply.bulk(arg);
-        }
-        reply.bulk(entry.addr.as_bytes());
-        reply.bulk(&entry.name);
-    }
+    reply(ctx, LogKind::Slow, most);
     Ok(())
 }
 
 fn len(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
-    ctx.reply.int(ctx.server.slowlog.len() as i64);
+    let log = ctx.server.commandlog.of(LogKind::Slow);
+    ctx.reply.int(log.len() as i64);
     Ok(())
 }
 
 fn reset(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
-    ctx.server.slowlog.clear();
+    ctx.server.commandlog.of(LogKind::Slow).clear();
     ctx.reply.ok();
     Ok(())
 }

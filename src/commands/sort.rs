@@ -4,9 +4,11 @@
 //! SORT reads their committed values, and hides expired keys without deleting them. For the
 //! same reason the binlog of SORT STORE holds the effect, the new list, and not the command.
 
+use super::acl::check::{Place, may_read_every_key};
 use super::args::Options;
-use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx, registry};
 use crate::commands::table::spec::Group;
+use crate::state::{Server, Session};
 use crate::storage::Direction;
 use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, View};
@@ -18,6 +20,27 @@ use std::ops::Range;
 
 /// Maximum number of elements of one RPUSH in the binlog.
 const LOGGED_ELEMENTS: usize = 512;
+
+const DENIED_BY: Error =
+    Error::text("ERR BY option of SORT denied due to insufficient ACL permissions.");
+const DENIED_GET: Error =
+    Error::text("ERR GET option of SORT denied due to insufficient ACL permissions.");
+
+/// Whether the user of the client may read every key with the command.
+fn may_read_any(
+    server: &Server,
+    session: &Session,
+    db: DbIndex,
+    args: &[&[u8]],
+    command: &Command,
+) -> bool {
+    let place = Place {
+        db,
+        databases: server.engine.config.databases,
+    };
+    let found = registry().find(command.name.as_bytes());
+    found.is_some_and(|found| may_read_every_key(&session.login, found, args, place))
+}
 
 struct Request<'a> {
     order: Order<'a>,
@@ -31,7 +54,12 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn parse(args: &'a [&'a [u8]], may_store: bool) -> Result<Request<'a>, Error> {
+    /// `reads_any`: the user may read the keys that patterns name, which may be any.
+    fn parse(
+        args: &'a [&'a [u8]],
+        may_store: bool,
+        reads_any: impl Fn() -> bool,
+    ) -> Result<Request<'a>, Error> {
         let mut request = Request {
             order: Order {
                 alpha: false,
@@ -63,8 +91,14 @@ impl<'a> Request<'a> {
             } else if options.left() >= 2 && options.word("BY") {
                 let by = options.value()?;
                 request.unsorted |= !by.contains(&b'*');
+                if by.contains(&b'*') && !reads_any() {
+                    return Err(DENIED_BY);
+                }
                 request.order.by = Some(Pattern::new(by));
             } else if options.left() >= 2 && options.word("GET") {
+                if !reads_any() {
+                    return Err(DENIED_GET);
+                }
                 request.get.push(Pattern::new(options.value()?));
             } else {
                 return Err(Error::Syntax);
@@ -164,14 +198,19 @@ fn answer(
 }
 
 fn sort_ro(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let mut request = Request::parse(args, false)?;
+    let mut request = Request::parse(args, false, || {
+        may_read_any(ctx.server, ctx.session, ctx.db, args, &SORT_RO)
+    })?;
     request.for_script = ctx.session.is_script;
     let source = sort::open(ctx.view, ctx.db, args[1])?;
+    ctx.view.count_reads();
     answer(ctx.view, ctx.reply, ctx.db, source.as_deref(), request)
 }
 
 fn sort(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let mut request = Request::parse(args, true)?;
+    let mut request = Request::parse(args, true, || {
+        may_read_any(ctx.server, ctx.session, ctx.db, args, &SORT)
+    })?;
     request.for_script = ctx.session.is_script;
     // Expired keys that are locked are deleted now; keys that patterns name must stay.
     let source = ctx.txn.counting(|txn| sort::open(txn, ctx.db, args[1]))?;
@@ -238,42 +277,42 @@ fn store_key(args: &[&[u8]], each: &mut dyn FnMut(usize)) {
 const SOURCE: KeyFlags = KeyFlags::RO.union(KeyFlags::ACCESS);
 
 /// The table.
-pub const COMMANDS: &[Command] = &[
-    Command::write("sort", -2, sort)
-        .syntax(
-            "key [BY by-pattern:pattern{pattern}#1] [LIMIT limit=(offset:int count:int)] \
+pub const COMMANDS: &[Command] = &[SORT, SORT_RO];
+
+const SORT: Command = Command::write("sort", -2, sort)
+    .syntax(
+        "key [BY by-pattern:pattern{pattern}#1] [LIMIT limit=(offset:int count:int)] \
              [(GET get-pattern:pattern{pattern}#1)...] [order=(ASC|DESC)] \
              [sorting=ALPHA] [STORE destination:key#2]",
-        )
-        .complexity("O(N + M log M), N: elements of the value, M: elements answered")
-        .flags(Flags::DENYOOM.union(Flags::SLOW))
-        .keys(&[
-            KeySpec::at(1, SOURCE),
-            KeySpec::unknown(SOURCE),
-            KeySpec::unknown(KeyFlags::OW.union(KeyFlags::UPDATE)),
-        ])
-        .more_keys(store_key)
-        .categories(&["set", "sortedset", "list", "dangerous"])
-        .doc(
-            Group::Generic,
-            "1.0.0",
-            "Returns or stores the elements of a list, set or sorted set in order",
-        ),
-    Command::read("sort_ro", -2, sort_ro)
-        .syntax(
-            "key [BY by-pattern:pattern{pattern}#1] [LIMIT limit=(offset:int count:int)] \
+    )
+    .complexity("O(N + M log M), N: elements of the value, M: elements answered")
+    .flags(Flags::DENYOOM.union(Flags::SLOW))
+    .keys(&[
+        KeySpec::at(1, SOURCE),
+        KeySpec::unknown(SOURCE),
+        KeySpec::unknown(KeyFlags::OW.union(KeyFlags::UPDATE)),
+    ])
+    .more_keys(store_key)
+    .categories(&["set", "sortedset", "list", "dangerous"])
+    .doc(
+        Group::Generic,
+        "1.0.0",
+        "Returns or stores the elements of a list, set or sorted set in order",
+    );
+const SORT_RO: Command = Command::read("sort_ro", -2, sort_ro)
+    .syntax(
+        "key [BY by-pattern:pattern{pattern}#1] [LIMIT limit=(offset:int count:int)] \
              [(GET get-pattern:pattern{pattern}#1)...] [order=(ASC|DESC)] [sorting=ALPHA]",
-        )
-        .complexity("O(N + M log M), N: elements of the value, M: elements answered")
-        .flags(Flags::SLOW)
-        .keys(&[KeySpec::at(1, SOURCE), KeySpec::unknown(SOURCE)])
-        .categories(&["set", "sortedset", "list", "dangerous"])
-        .doc(
-            Group::Generic,
-            "7.0.0",
-            "Returns the elements of a list, set or sorted set in order",
-        ),
-];
+    )
+    .complexity("O(N + M log M), N: elements of the value, M: elements answered")
+    .flags(Flags::SLOW)
+    .keys(&[KeySpec::at(1, SOURCE), KeySpec::unknown(SOURCE)])
+    .categories(&["set", "sortedset", "list", "dangerous"])
+    .doc(
+        Group::Generic,
+        "7.0.0",
+        "Returns the elements of a list, set or sorted set in order",
+    );
 
 #[cfg(test)]
 mod tests {
@@ -331,7 +370,7 @@ mod tests {
             let mut found = None;
             store_key(&args, &mut |index| found = Some(index));
             assert_eq!(found, expected, "{line}");
-            if let Ok(request) = Request::parse(&args, true) {
+            if let Ok(request) = Request::parse(&args, true, || true) {
                 assert_eq!(request.store, expected.map(|i: usize| args[i]), "{line}");
             }
         }

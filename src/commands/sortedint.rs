@@ -10,9 +10,14 @@ use crate::types::OpError;
 use crate::types::sortedint::{Edit, SortedInt};
 use std::ops::{ControlFlow, RangeInclusive};
 
-/// An unsigned integer of 64 bits.
+/// An unsigned integer of 64 bits, which may have zeros in front.
+fn number(arg: &[u8]) -> Option<u64> {
+    let zeros = arg.iter().take_while(|digit| **digit == b'0').count();
+    num::parse_u64(&arg[zeros.min(arg.len().saturating_sub(1))..])
+}
+
 fn id(arg: &[u8]) -> Result<u64, Error> {
-    num::parse_u64(arg).ok_or(Error::Op(OpError::NotInteger))
+    number(arg).ok_or(Error::Op(OpError::NotInteger))
 }
 
 fn ids(args: &[&[u8]]) -> Result<Vec<u64>, Error> {
@@ -147,8 +152,8 @@ fn between(min: &[u8], max: &[u8]) -> Result<Option<RangeInclusive<u64>>, Error>
     }
     let bound = |arg: &[u8], open: &[u8], end: u64, refusal: Error| match arg {
         _ if arg == open => Ok((end, false)),
-        [b'(', number @ ..] => num::parse_u64(number).map(|n| (n, true)).ok_or(refusal),
-        number => num::parse_u64(number).map(|n| (n, false)).ok_or(refusal),
+        [b'(', arg @ ..] => number(arg).map(|n| (n, true)).ok_or(refusal),
+        arg => number(arg).map(|n| (n, false)).ok_or(refusal),
     };
     let refusal = Error::text("ERR the min isn't integer");
     let (min, min_excluded) = bound(min, b"-inf", 0, refusal)?;

@@ -14,7 +14,7 @@ use super::streams::args::{
     AddOrTrim, id, id_text, range_end, range_start, reply_count, reply_entry, reply_id,
 };
 use super::streams::delete::log_deletions;
-use super::streams::idempotent::{iid_of, log_record};
+use super::streams::idempotent::{configure, iid_of, log_record, log_settings};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
@@ -47,6 +47,8 @@ fn xadd(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
             }
         },
     };
+    let is_new = stream.is_new();
+    configure(ctx, &mut stream)?;
     let row = row_of(fields.iter().copied());
     let mut record = None;
     if let Some(idempotent) = &asked.idempotent {
@@ -82,12 +84,16 @@ fn xadd(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         trimmed = stream.trim_with(ctx.txn, trim, asked.references)?;
     }
     let stated = StatedTrim::of(&stream, &asked, &trimmed);
+    let settings = stream.body().idempotence;
     stream.save(ctx.txn)?;
     ctx.event(Class::STREAM, "xadd", args[1]);
     if trimmed.count > 0 {
         ctx.event(Class::STREAM, "xtrim", args[1]);
     }
     log_effect(ctx, args, &asked, Some(id), &stated);
+    if is_new {
+        log_settings(ctx, args[1], settings);
+    }
     stated.log_rest(ctx, args[1], &trimmed);
     if let Some((producer, iid)) = &record {
         log_record(ctx, args[1], producer, iid, id);

@@ -376,7 +376,7 @@ fn getex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         Ttl::Word => UnixMs::NONE,
         Ttl::At(when, number) => expire_ms(when, number, now_ms, "getex")?,
     };
-    if new_ms.is_some() && new_ms <= ctx.txn.expiry_now_ms() {
+    if new_ms.is_some() && new_ms <= ctx.txn.over_when_set_ms() {
         return remove(ctx, key);
     }
     let Some(old) = ctx.txn.lookup(ctx.db, key)? else {

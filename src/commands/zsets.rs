@@ -9,7 +9,7 @@ pub(super) mod range;
 
 use super::args::{self, Options};
 use super::elements::{COUNT_DEFAULT, COUNT_MAX, ELEMENT_MIN_BYTES, SAMPLES_MAX_BYTES};
-use super::scan::parse_cursor;
+use super::scan::{Scanned, parse_cursor};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::{glob, num};
 use crate::commands::table::spec::Group;
@@ -476,21 +476,18 @@ fn zscan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
             return Err(Error::Syntax);
         }
     }
-    let mut found = Reply::new(ctx.reply.resp3);
-    let mut elements = 0;
+    let reply = &mut *ctx.reply;
+    let (scanned, mut elements) = (Scanned::begin(reply), 0);
     let count = count.min(COUNT_MAX);
     let next = zset.scan(ctx.view, cursor, count, &mut |score, member| {
         if pattern.is_none_or(|pattern| glob::matches(pattern, member, false)) {
-            found.bulk(member);
-            found.bulk(&score_text(score));
+            reply.bulk(member);
+            reply.bulk(&score_text(score));
             elements += 2;
         }
         Ok(())
     })?;
-    ctx.reply.array(2);
-    ctx.reply.bulk(itoa::Buffer::new().format(next).as_bytes());
-    ctx.reply.array(elements);
-    ctx.reply.raw(&found.buf);
+    scanned.end(reply, next, elements);
     Ok(())
 }
 

@@ -24,6 +24,8 @@
 //! id (8) ‖ rows (8) ‖ next node (8) ‖ value
 //! ```
 //!
+//! The highest bit of the next node says that there is a node [`GONE`].
+//!
 //! The rows of a document are its nodes, `18 ‖ id ‖ node (8)`:
 //!
 //! ```text
@@ -32,7 +34,11 @@
 //! 2 array branch      children: node (varint) ‖ count (varint)
 //! 3 object leaf       count (varint) ‖ next place (varint) ‖ members: place (varint) ‖ key ‖ value
 //! 4 object branch     count (varint) ‖ next place (varint) ‖ children: lowest hash (8) ‖ node (varint)
+//! 5 gone              nodes (varints)
 //! ```
+//!
+//! The nodes that [`GONE`] lists, and all below them, were part of the document: a change deletes a
+//! bounded number of rows, and later changes delete the rest.
 //!
 //! An array is a B-tree by position, an object a B-tree by the keyed hash of its keys, so that an
 //! element is found by reading one row per level. A member's place says where it stands in the
@@ -76,9 +82,16 @@ const ARRAY_LEAF: u8 = 1;
 const ARRAY_BRANCH: u8 = 2;
 const OBJECT_LEAF: u8 = 3;
 const OBJECT_BRANCH: u8 = 4;
+const GONE_NODES: u8 = 5;
 
 /// The number of a row of a document.
 pub type NodeId = u64;
+
+/// The node of what is no longer part of the document; the others are counted from 1.
+pub const GONE: NodeId = 0;
+
+/// The bit of the next node that says whether there is one.
+const HAS_GONE: u64 = 1 << 63;
 
 /// The key of a node's row.
 pub fn row_key(id: CollectionId, node: NodeId) -> RowKey {
@@ -105,6 +118,8 @@ pub struct JsonBody<'a> {
     pub rows: u64,
     /// The number of the next node.
     pub next: NodeId,
+    /// Whether there is a node [`GONE`].
+    pub has_gone: bool,
     /// The root.
     pub root: &'a [u8],
 }
@@ -113,10 +128,12 @@ impl<'a> JsonBody<'a> {
     /// Reads the body.
     pub fn decode(body: &'a [u8]) -> Result<JsonBody<'a>, Corrupt> {
         let mut r = Reader::new(body, "meta JSON");
+        let (id, rows, next) = (CollectionId(r.u64()?), r.u64()?, r.u64()?);
         Ok(JsonBody {
-            id: CollectionId(r.u64()?),
-            rows: r.u64()?,
-            next: r.u64()?,
+            id,
+            rows,
+            next: next & !HAS_GONE,
+            has_gone: next & HAS_GONE != 0,
             root: r.rest(),
         })
     }
@@ -124,7 +141,8 @@ impl<'a> JsonBody<'a> {
     /// The body's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(24 + self.root.len());
-        for number in [self.id.0, self.rows, self.next] {
+        let has_gone = if self.has_gone { HAS_GONE } else { 0 };
+        for number in [self.id.0, self.rows, self.next | has_gone] {
             body.extend_from_slice(&number.to_be_bytes());
         }
         body.extend_from_slice(self.root);
@@ -265,6 +283,8 @@ pub enum Node<'a> {
     ObjectLeaf(ObjectHead, Cursor<'a>),
     /// Children of a branch of an object: see [`object_child`].
     ObjectBranch(ObjectHead, Cursor<'a>),
+    /// Nodes: see [`gone_nodes`].
+    Gone(Cursor<'a>),
 }
 
 /// What the node states where an object begins.
@@ -293,6 +313,7 @@ impl<'a> Node<'a> {
             ARRAY_BRANCH => Node::ArrayBranch(cursor),
             OBJECT_LEAF => Node::ObjectLeaf(head(&mut cursor)?, cursor),
             OBJECT_BRANCH => Node::ObjectBranch(head(&mut cursor)?, cursor),
+            GONE_NODES => Node::Gone(cursor),
             _ => return Err(CORRUPT),
         })
     }
@@ -335,6 +356,15 @@ pub fn object_children(mut cursor: Cursor<'_>) -> Result<Vec<ObjectChild>, Corru
         children.push(ObjectChild { low, node });
     }
     Ok(children)
+}
+
+/// Reads the nodes that [`GONE`] lists.
+pub fn gone_nodes(mut cursor: Cursor<'_>) -> Result<Vec<NodeId>, Corrupt> {
+    let mut nodes = Vec::new();
+    while !cursor.is_empty() {
+        nodes.push(cursor.varint()?);
+    }
+    Ok(nodes)
 }
 
 /// A member of a leaf of an object.
@@ -467,6 +497,15 @@ pub fn object_branch(head: ObjectHead, children: &[ObjectChild]) -> Vec<u8> {
     row
 }
 
+/// The row of the node [`GONE`].
+pub fn gone_row(nodes: &[NodeId]) -> Vec<u8> {
+    let mut row = vec![GONE_NODES];
+    for node in nodes {
+        put_varint(*node, &mut row);
+    }
+    row
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -526,15 +565,20 @@ mod tests {
             object_branch(head, &[child]),
             b"\x04\x05\x06\0\0\0\0\0\0\0\x01\x07"
         );
-        let body = JsonBody {
-            id: CollectionId(1),
-            rows: 2,
-            next: 3,
-            root: &[11, 0],
-        };
-        let bytes = body.encode();
-        assert_eq!(bytes.len(), 26);
-        assert_eq!(JsonBody::decode(&bytes), Ok(body));
+        assert_eq!(gone_row(&[7, 200]), [5, 7, 0xC8, 1]);
+        for (has_gone, first) in [(false, 0), (true, 0x80)] {
+            let body = JsonBody {
+                id: CollectionId(1),
+                rows: 2,
+                next: 3,
+                has_gone,
+                root: &[11, 0],
+            };
+            let bytes = body.encode();
+            assert_eq!(bytes.len(), 26);
+            assert_eq!(bytes[16..24], [first, 0, 0, 0, 0, 0, 0, 3]);
+            assert_eq!(JsonBody::decode(&bytes), Ok(body));
+        }
         let key = row_key(CollectionId(1), 9);
         assert_eq!(key[..], *b"\x18\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x09");
         assert_eq!(split_row_key(&key), Ok(9));

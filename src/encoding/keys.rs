@@ -84,6 +84,22 @@ pub fn indexed(tag: u8, id: CollectionId, index: i64) -> RowKey {
     build(tag, &[&id.0.to_be_bytes(), &sortable.to_be_bytes()])
 }
 
+/// The row of the base of a long string: before all of its fragments.
+pub fn base(id: CollectionId) -> RowKey {
+    indexed(tag::FRAGMENT, id, BASE_INDEX)
+}
+
+/// The id of a string, if this is the key of its [`base`].
+pub fn split_base(row_key: &[u8]) -> Option<CollectionId> {
+    let (tag, rest) = row_key.split_first()?;
+    let (id, index) = rest.split_first_chunk::<8>()?;
+    let sortable = (BASE_INDEX as u64) ^ (1 << 63);
+    let is_base = *tag == tag::FRAGMENT && *index == sortable.to_be_bytes();
+    is_base.then(|| CollectionId(u64::from_be_bytes(*id)))
+}
+
+const BASE_INDEX: i64 = -1;
+
 /// The index of a key that [`indexed`] made.
 pub fn split_indexed(row_key: &[u8]) -> Result<i64, Corrupt> {
     let mut r = Reader::new(row_key, "element");
@@ -255,6 +271,10 @@ mod tests {
             b"\x1D\0\0\0\0\0\0\x01\x02\0\0\0\0\0\0\x01\x02"
         );
         assert_eq!(split_sorted_int(&row_key), Ok(258));
+        assert_eq!(base(id), indexed(tag::FRAGMENT, id, -1));
+        assert_eq!(split_base(&base(id)), Some(id));
+        assert_eq!(split_base(&indexed(tag::FRAGMENT, id, 0)), None);
+        assert_eq!(split_base(&indexed(tag::LIST_ITEM, id, -1)), None);
     }
 
     #[test]

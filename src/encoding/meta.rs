@@ -10,7 +10,8 @@
 //!          them before due ms
 //!
 //! body, by type and by the flag ROWS:
-//!   string          the bytes                         ROWS: id (8) ‖ length (8)
+//!   string          the bytes                         ROWS: id (8) ‖ length (8), and with a base
+//!                                                     1 or 2: see [`Base`]
 //!   hash, set       packed entries                    ROWS: id (8) ‖ count (8) ‖ peak (8)
 //!   … TIMED         see [`super::timed`]              ROWS: … ‖ timed (8)
 //!   zset            packed entries, in score order    ROWS: id (8) ‖ count (8) ‖ first (L) ‖ last (L)
@@ -182,13 +183,12 @@ impl<'a> MetaView<'a> {
     }
 }
 
-/// The body of a hash, set, zset or long string in rows: an id and the number of elements (or
-/// bytes).
+/// The body of a hash, set or zset in rows: an id and the number of elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
     /// The id under which the rows stand.
     pub id: CollectionId,
-    /// Elements, or bytes of a string.
+    /// Elements.
     pub count: u64,
 }
 
@@ -205,6 +205,61 @@ impl Counted {
     /// The body's bytes.
     pub fn encode(&self) -> [u8; 16] {
         (u128::from(self.id.0) << 64 | u128::from(self.count)).to_be_bytes()
+    }
+}
+
+/// Where the bytes of a long string stand that are in no fragment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Base {
+    /// Nowhere: they are zeros.
+    #[default]
+    None,
+    /// In the value log, to which the row of the [base](super::keys::base) refers. All of the
+    /// string is there.
+    Whole,
+    /// There, and a part of the string was changed since: a fragment replaces what the base has at
+    /// its place. Behind the end of the base are zeros.
+    Patched,
+}
+
+/// The body of a long string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LongString {
+    /// The id under which the rows stand.
+    pub id: CollectionId,
+    /// Bytes of the string.
+    pub len: u64,
+    /// Where the bytes are that are in no fragment.
+    pub base: Base,
+}
+
+impl LongString {
+    /// Reads the body.
+    pub fn decode(body: &[u8]) -> Result<LongString, Corrupt> {
+        let mut r = Reader::new(body, "long string");
+        Ok(LongString {
+            id: CollectionId(r.u64()?),
+            len: r.u64()?,
+            base: match r.rest() {
+                [] => Base::None,
+                [1] => Base::Whole,
+                [2] => Base::Patched,
+                _ => return Err(Corrupt("long string")),
+            },
+        })
+    }
+
+    /// The body's bytes.
+    pub fn encode(&self) -> SmallVec<[u8; 17]> {
+        let mut body = SmallVec::new();
+        body.extend_from_slice(&self.id.0.to_be_bytes());
+        body.extend_from_slice(&self.len.to_be_bytes());
+        match self.base {
+            Base::None => {}
+            Base::Whole => body.push(1),
+            Base::Patched => body.push(2),
+        }
+        body
     }
 }
 
@@ -268,7 +323,12 @@ impl ValueType {
                 let (head, tail) = (r.u64()?, r.u64()?);
                 tail.wrapping_sub(head)
             }
-            ValueType::String => r.u64()?.div_ceil(1 << 12),
+            ValueType::String => match LongString::decode(body)? {
+                LongString {
+                    base: Base::Whole, ..
+                } => 1,
+                long => long.len.div_ceil(1 << 12),
+            },
             ValueType::Hash
             | ValueType::Set
             | ValueType::Zset

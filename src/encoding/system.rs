@@ -16,10 +16,12 @@
 //! 'S'                → next collection id (8) ‖ next binlog position (8) ‖ next binlog entry (8)
 //!                      ‖ per keyspace below 16: id (4) ‖ keys (8) ‖ keys with an expiry (8)
 //! 'C' ‖ keyspace (4) → keys (8) ‖ keys with an expiry (8), of the keyspaces from 16 on
+//! 'E' ‖ keyspace (4) → keys some elements of which have an expiry of their own (8)
 //! ```
 //!
 //! Every commit rewrites `S` in its own batch, and with it the counts that change: so counts and
-//! positions are exact however the process ends.
+//! positions are exact however the process ends. A row `E` is written when its count changes; a
+//! keyspace without one has no such key, or comes from version 3, which did not count them.
 
 use super::binlog::Position;
 use super::{Corrupt, reader::Reader};
@@ -44,6 +46,8 @@ pub const TRIMMED: &[u8] = b"T";
 pub const STATE: &[u8] = b"S";
 /// First byte of the rows that hold counts of keyspaces.
 pub const COUNTS_TAG: u8 = b'C';
+/// First byte of the rows that count the keys with timed elements.
+pub const TIMED_TAG: u8 = b'E';
 /// Keyspaces below this number have their counts in the state row, which every commit writes. With
 /// the counts of thousands of keyspaces it would be long.
 const COUNTED_IN_STATE: u32 = 16;
@@ -94,11 +98,22 @@ pub fn counts_row(id: KeyspaceId) -> Option<[u8; 5]> {
     (id.0 >= COUNTED_IN_STATE).then_some([COUNTS_TAG, a, b, c, d])
 }
 
-/// The keyspace of a row with counts.
+/// The keyspace of a row with counts, of either kind.
 pub fn split_counts_row(row_key: &[u8]) -> Result<KeyspaceId, Corrupt> {
     let mut r = Reader::new(row_key, "counts");
     r.take(1)?;
     r.u32().map(KeyspaceId)
+}
+
+/// The key of the row that counts a keyspace's keys with timed elements.
+pub fn timed_row(id: KeyspaceId) -> [u8; 5] {
+    let [a, b, c, d] = id.0.to_be_bytes();
+    [TIMED_TAG, a, b, c, d]
+}
+
+/// Reads the value of such a row.
+pub fn decode_timed(row: &[u8]) -> Result<u64, Corrupt> {
+    Reader::new(row, "counts").u64()
 }
 
 /// Key counts of one keyspace.
@@ -108,19 +123,51 @@ pub struct Counts {
     pub keys: u64,
     /// Those with an expiry.
     pub expires: u64,
+    /// Those some elements of which have an expiry of their own.
+    pub timed: u64,
+}
+
+/// How a commit changes the counts of a keyspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CountsChange {
+    /// Of [`Counts::keys`].
+    pub keys: i64,
+    /// Of [`Counts::expires`].
+    pub expires: i64,
+    /// Of [`Counts::timed`].
+    pub timed: i64,
+}
+
+impl CountsChange {
+    /// Adds another change.
+    pub fn add(&mut self, other: CountsChange) {
+        self.keys += other.keys;
+        self.expires += other.expires;
+        self.timed += other.timed;
+    }
 }
 
 impl Counts {
     /// The counts after a change.
     #[must_use]
-    pub fn plus(self, keys: i64, expires: i64) -> Counts {
+    pub fn plus(self, change: CountsChange) -> Counts {
         Counts {
-            keys: self.keys.saturating_add_signed(keys),
-            expires: self.expires.saturating_add_signed(expires),
+            keys: self.keys.saturating_add_signed(change.keys),
+            expires: self.expires.saturating_add_signed(change.expires),
+            timed: self.timed.saturating_add_signed(change.timed),
         }
     }
 
-    /// The value of a row with counts.
+    /// The change that leaves nothing of them.
+    pub fn to_nothing(self) -> CountsChange {
+        CountsChange {
+            keys: -(self.keys as i64),
+            expires: -(self.expires as i64),
+            timed: -(self.timed as i64),
+        }
+    }
+
+    /// The value of a row with counts. Keys with timed elements are counted in another row.
     pub fn encode(self) -> [u8; 16] {
         let mut out = [0; 16];
         out[..8].copy_from_slice(&self.keys.to_be_bytes());
@@ -137,6 +184,7 @@ impl Counts {
         Ok(Counts {
             keys: r.u64()?,
             expires: r.u64()?,
+            timed: 0,
         })
     }
 }
@@ -279,6 +327,7 @@ mod tests {
         let counts = Counts {
             keys: 0x0102,
             expires: 3,
+            timed: 0,
         };
         let bytes = [0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 3];
         assert_eq!(counts.encode(), bytes);

@@ -70,8 +70,8 @@ pub enum ApplyError {
     /// The row adds data and the disk is full, or the engine takes no writes at present.
     #[error("the disk has no room for what the master sends")]
     NoRoom,
-    /// The thread that applies the stream was stopped, and with it a script.
-    #[error("the script was stopped")]
+    /// The thread that applies the stream was stopped, and with it a script or a long command.
+    #[error("the command was stopped")]
     Ended,
     /// A Redis master sent a command that cannot be run here.
     #[error("the master sent {command}, which this server {why}: what follows cannot be applied")]
@@ -143,26 +143,32 @@ impl Executor {
         let row = Row::decode(value)?;
         let commands = self.parse_row(session, row.bytes)?;
         let scope = scope_of(&commands);
-        self.with_reads_before(
+        let applied = self.with_reads_before(
             |executor| {
                 executor.txn.look_for(scope.keys());
                 ahead(executor);
             },
-            |executor| executor.apply_row(session, (position, value), &row, &commands, &scope),
+            |executor| executor.apply_row(session, position, &row, &commands, &scope),
             |error| matches!(error, ApplyError::Storage(StorageError::NotInMemory)),
-        )?;
+        );
+        match applied {
+            // One of its commands may have been ended.
+            Err(_) if self.thread.ended.load(Ordering::Acquire) => return Err(ApplyError::Ended),
+            applied => applied?,
+        }
+        self.show_received(session, &commands);
         // Clients of a replica may wait for keys that they only read (XREAD).
         self.serve_waiters();
         Ok(row.unix_ms)
     }
 
     /// Applies the commands of a row, or nothing.
-    fn apply_row(
+    fn apply_row<'a>(
         &mut self,
         session: &mut Session,
-        (position, value): (Position, &[u8]),
-        row: &Row<'_>,
-        commands: &[Parsed<'_>],
+        position: Position,
+        row: &Row<'a>,
+        commands: &[Parsed<'a>],
         scope: &Scope<'_>,
     ) -> Result<(), ApplyError> {
         self.tick.last_us = crate::sys::clock::mono_us();
@@ -189,12 +195,13 @@ impl Executor {
             reply.truncate(0);
         }
         for parsed in commands {
-            self.count(session, parsed.command, &parsed.args, false);
+            self.count(session, parsed.command, &parsed.args, false, 0);
         }
         // Listeners are notified when the row is whole.
         self.announce_changes();
         self.collect_events();
-        self.txn.log_received(position, value);
+        let args = commands.iter().flat_map(|command| command.args.iter());
+        self.txn.log_received(position, row, args.copied());
         self.tick.commands += commands.len() as u32;
         if exclusive {
             self.txn.commit()?;
@@ -271,8 +278,23 @@ impl Executor {
             }
         }
         self.collect_events();
+        self.show_received(session, &parsed);
         self.tick.commands += parsed.len() as u32;
         Ok(())
+    }
+
+    /// Shows the commands of a master to MONITOR clients.
+    fn show_received(&mut self, session: &mut Session, commands: &[Parsed<'_>]) {
+        if self.server.clients.monitors() == 0 {
+            return;
+        }
+        let db = session.db();
+        for parsed in commands {
+            session.select(parsed.db);
+            self.feed_monitors(session, parsed.command.command, &parsed.args);
+        }
+        session.select(db);
+        self.tick.record.flush(&self.server);
     }
 
     /// Asks for the keys of the commands in `bytes`, which will be applied soon: of those that are
@@ -452,7 +474,7 @@ impl Executor {
         self.prefetch(scope.keys());
         let hash = |(db, key)| self.txn.key_hash(db, key);
         let hashes: Vec<u64> = scope.keys().map(hash).collect();
-        self.txn.lock(hashes.into_iter())?;
+        self.txn.lock(hashes.iter().copied())?;
         Ok(())
     }
 
@@ -494,6 +516,7 @@ impl Executor {
                 error @ (StorageError::RocksDb(_)
                 | StorageError::Failed
                 | StorageError::NoRoom
+                | StorageError::Ended
                 | StorageError::NotInMemory
                 | StorageError::TooManyFamilies
                 | StorageError::Io(_)),

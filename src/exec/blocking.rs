@@ -16,7 +16,8 @@
 //!
 //! Before a command writes a key that clients wait for, the keys of these clients are in memory
 //! ([`Executor::waiters_lack_keys`](super::Executor)). If serving them needs other rows that are not, they
-//! are served when those have been read: another client may find the item in between.
+//! are served when those have been read: another client may find the item in between. If that does
+//! not help, or a thread that reads from the disk holds a key for long, a worker serves them.
 
 use super::Stop;
 use super::outcome::ON_ITS_WAY;
@@ -25,8 +26,11 @@ use crate::commands::table::spec::{Attempt, Wait};
 use crate::commands::{Command, Error, Handler, WriteCtx};
 use crate::resp::Reply;
 use crate::state::Session;
+use crate::state::acl::Context;
+use crate::state::chores::MANY;
 use crate::state::request::Request;
 use crate::state::waiters::{Awaited, Verdict, WaitKey, Waiter, Wanted};
+use crate::state::workers::ReadyKeys;
 use crate::storage::engine::cold_reads::{ColdRead, MAX_ROUNDS};
 use crate::storage::engine::listeners::{Change, How};
 use crate::storage::txn::ReadLimits;
@@ -34,6 +38,11 @@ use crate::storage::{DbIndex, StorageError};
 use crate::types::OpError;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How soon a worker tries again to lock keys that a thread holds that reads from the disk.
+const RETRY: Duration = Duration::from_millis(1);
 
 type Run = fn(&mut WriteCtx<'_>, &[&[u8]]) -> Result<Attempt, Error>;
 
@@ -115,11 +124,12 @@ impl Executor {
         let savepoint = self.txn.savepoint();
         self.txn.start_command();
         self.txn.set_origin(session.info.id.0);
-        if !command.is_write() {
+        match command.is_write() {
+            true => self.count_reads_of(command),
             // Expired keys are hidden, as for any read.
-            self.txn.hide_expired();
+            false => self.txn.hide_expired(),
         }
-        let db = session.db();
+        let (db, overflowed) = (session.db(), reply.overflowed);
         let mut ctx = WriteCtx {
             txn: &mut self.txn,
             reply,
@@ -128,6 +138,10 @@ impl Executor {
             session,
         };
         let attempt = run(&mut ctx, args);
+        let attempt = match command.is_write() {
+            true => self.check_memory(attempt, reply, overflowed),
+            false => attempt,
+        };
         match &attempt {
             Ok(_) => self.finish_command(db, command, args),
             Err(_) => self.txn.rollback_failed(&savepoint),
@@ -200,7 +214,8 @@ impl Executor {
             self.read_clock();
         }
         while let Some((db, key)) = self.waiting.ready.pop_front() {
-            let limits = match self.thread.slices && self.waiting.rounds < MAX_ROUNDS {
+            // Other threads wait for the keys of these.
+            let limits = match self.thread.slices || self.txn.is_received() {
                 true => ReadLimits::InMemory,
                 false => ReadLimits::None,
             };
@@ -217,7 +232,14 @@ impl Executor {
                         reads,
                         rounds,
                     };
-                    self.waiting.cold.push(cold);
+                    match self.thread.slices && rounds <= MAX_ROUNDS {
+                        true => self.waiting.cold.push(cold),
+                        false => self.server.workers.serve(cold.db, cold.key),
+                    }
+                }
+                Err(error) if is_held(&error) => {
+                    // Another thread has all keys for long.
+                    self.server.workers.serve(db, key);
                 }
                 Err(error) => {
                     // The commit failed, and with it the tick: its end reports the failure to all
@@ -285,10 +307,10 @@ impl Executor {
     }
 
     /// Runs the command of a waiting client as if the client had just sent it; `key` has become
-    /// ready. `false`: a script's worker holds a key that is needed, and will serve the clients
-    /// that wait for `key`, including this one.
+    /// ready. `false`: a script's worker holds a key that is needed, or the client waits for very many
+    /// keys; a worker will serve the clients that wait for `key`, including this one.
     fn serve(&mut self, waiter: &Arc<Waiter>, key: &[u8]) -> Result<bool, Error> {
-        let mut session = Session::new(waiter.client.clone(), true);
+        let mut session = Session::of_waiter(waiter.client.clone());
         session.select(waiter.db);
         session.resp3 = waiter.resp3;
         let args = waiter.request.args();
@@ -300,6 +322,14 @@ impl Executor {
         if blocking.writes && self.txn.is_received() {
             // A replica's data is written only by its master's log.
             return Ok(true);
+        }
+        if !waiter.is_waiting() {
+            // Its wait is over, and others take it out of the lists of its keys.
+            return Ok(true);
+        }
+        if waiter.has_many_keys() && self.has_workers() {
+            self.server.workers.serve(waiter.db, key.into());
+            return Ok(false);
         }
         let indices = command.key_indices(&args).unwrap_or_default();
         let keys = indices.iter().map(|&index| args[index]);
@@ -314,7 +344,11 @@ impl Executor {
         let before = self.txn.savepoint();
         let mut reply = Reply::new(waiter.resp3);
         // BLMOVE may write to a key that MIGRATE is moving.
+        // The user may have lost a permission since the command began to wait.
+        let permitted = self.permit(&session, found, &args, Context::TopLevel);
+        let is_denied = permitted.is_err();
         let attempt = match self.is_held_by_migration(waiter.db, command, &args) {
+            _ if is_denied => permitted.map(|()| Attempt::Done),
             true => Err(ON_ITS_WAY),
             false => self.attempt(&session, command, &args, &mut reply, blocking.run),
         };
@@ -339,14 +373,19 @@ impl Executor {
                 self.server.stats.error(&error.to_string());
             }
         }
+        let reply_bytes = reply.len();
         let verdict = Verdict::Reply(reply.buf);
         self.waiting.served.push((waiter.clone(), verdict));
-        self.count(&session, found, &args, failed);
+        match is_denied {
+            true => self.server.stats.per_command[found.index].rejected.add(1),
+            false => self.count(&session, found, &args, failed, reply_bytes),
+        }
+        session.info.commands.fetch_add(1, Ordering::Relaxed);
         Ok(true)
     }
 
-    /// Locks the keys of a client that waits for `ready`. If a slow script holds one of them,
-    /// its worker takes over the serving of `ready`, and this returns `false`.
+    /// Locks the keys of a client that waits for `ready`. If another thread holds one of them for
+    /// long, a worker takes over the serving of `ready`, and this returns `false`.
     fn lock_for_waiters<'k>(
         &mut self,
         db: DbIndex,
@@ -354,14 +393,28 @@ impl Executor {
         ready: &[u8],
     ) -> Result<bool, Error> {
         let hashes: KeyHashes = keys.map(|key| self.txn.key_hash(db, key)).collect();
+        if hashes.len() > MANY && self.thread.worker.is_some() {
+            // Who holds nothing locks so many as a set, and holds up no other keys.
+            let committed = self.txn.commit();
+            committed.map_err(|error| self.note_failure(error))?;
+        }
         loop {
             let begun = self.txn.begin(self.tick.now_ms);
             match begun.and_then(|()| self.txn.lock(hashes.iter().copied())) {
                 Ok(_) => return Ok(true),
                 Err(StorageError::Held(owner)) => {
-                    // `false`: the worker has just released all its keys, so try again.
-                    if self.server.workers.postpone(owner, db, ready) {
-                        return Ok(false);
+                    let workers = &self.server.workers;
+                    match workers.postpone(owner, db, ready) {
+                        Some(true) => return Ok(false),
+                        // The worker has just released all its keys, so try again.
+                        Some(false) => std::thread::yield_now(),
+                        None if self.thread.slices => {
+                            workers.serve(db, ready.into());
+                            return Ok(false);
+                        }
+                        // It lets go of them when its reads are done, or a master's rows are
+                        // applied, and waits for no worker.
+                        None => std::thread::sleep(RETRY),
                     }
                 }
                 Err(error) => return Err(self.note_failure(error)),
@@ -370,8 +423,8 @@ impl Executor {
     }
 
     /// Serves the clients of keys that other threads made ready while a script of this worker
-    /// held other keys that were needed.
-    pub(super) fn serve_postponed(&mut self, keys: Vec<(DbIndex, Box<[u8]>)>) -> Result<(), Error> {
+    /// held other keys that were needed, or that needed reads of the disk.
+    pub(super) fn serve_postponed(&mut self, keys: ReadyKeys) -> Result<(), Error> {
         for (db, key) in keys {
             if self.lock_for_waiters(db, std::iter::once(&*key), &key)? {
                 self.waiting.ready.push_back((db, key));
@@ -413,6 +466,10 @@ impl Executor {
         let threads: BTreeSet<usize> = threads.collect();
         self.server.wake_threads(threads);
     }
+}
+
+fn is_held(error: &Error) -> bool {
+    matches!(error, Error::Op(OpError::Storage(StorageError::Held(_))))
 }
 
 fn is_not_in_memory(error: &Error) -> bool {

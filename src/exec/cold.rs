@@ -86,6 +86,10 @@ impl Executor {
         {
             *left -= 1;
             ticket = Some(waiter.ticket());
+            if waiter.has_many_keys() {
+                // A worker serves it, which may wait.
+                return;
+            }
             let words = waiter.request.args();
             if let Ok(found) = self.resolve(&words) {
                 let mut scope = Scope::default();
@@ -104,6 +108,10 @@ impl Executor {
             true if self.limits_reads() => ReadLimits::Budget,
             true => ReadLimits::InMemory,
             false if self.request.in_memory => ReadLimits::InMemory,
+            // What a unit did on a worker is not taken back.
+            false if self.thread.worker.is_some() && !self.in_unit() && !self.request.waited => {
+                ReadLimits::Apart
+            }
             false => ReadLimits::None,
         }
     }
@@ -111,7 +119,7 @@ impl Executor {
     /// Starts the read budget of a command. A unit has one budget as a whole.
     pub(super) fn begin_read_budget(&self) {
         if !self.in_unit() {
-            self.txn.limit_reads(self.read_limits());
+            self.txn.limit_reads_and_watch(self.read_limits());
         }
     }
 
@@ -124,7 +132,8 @@ impl Executor {
 
     /// Runs `attempt` on this thread, at first without waiting for the disk. As long as it fails
     /// for want of rows, these are brought into memory while no key is locked. `attempt` takes back
-    /// what it did when it fails; `ask` asks for what else will be needed.
+    /// what it did when it fails; `ask` asks for what else will be needed. The last attempt may wait:
+    /// it holds its keys for long, and is committed at once.
     pub(super) fn with_reads_before<R, E>(
         &mut self,
         ask: impl FnOnce(&Executor),
@@ -150,8 +159,15 @@ impl Executor {
             // Earlier work of the same batch has locks.
             self.txn.commit()?;
             self.server.engine.wait_for_reads(reads);
+            self.txn.wait_for_lacked_tables()?;
         }
-        attempt(self)
+        self.txn.hold_for_long(true);
+        let done = attempt(self);
+        // Lets go of the keys.
+        let committed = self.txn.commit();
+        self.txn.hold_for_long(false);
+        committed?;
+        done
     }
 }
 

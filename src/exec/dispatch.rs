@@ -13,18 +13,20 @@
 //! | conclude: error reply, statistics, CLIENT REPLY | `conclude` |
 
 pub(super) mod admission;
-mod locking;
+pub(super) mod locking;
+mod report;
 mod tick;
 
 use admission::may_grow;
+use locking::MANY_WORDS;
 pub use tick::{Ended, Parked};
 
 use super::monitor;
 use super::outcome::ON_ITS_WAY;
-use super::record::{Mark, Slow};
+use super::record::Mark;
 use super::{Executor, Outcome, Stop};
 use crate::commands::table::registry::Registered;
-use crate::commands::table::secrets;
+use crate::commands::table::spec::Channels;
 use crate::commands::{
     CmdResult, Command, Error, Flags, Handler, KeyFlags, KeySpec, OUT_OF_MEMORY, Own, ReadCtx,
     SessionCtx, WriteCtx,
@@ -32,10 +34,10 @@ use crate::commands::{
 use crate::resp::{FREE_BYTES, Reply};
 use crate::state::Session;
 use crate::state::clients::ClientFlags;
+use crate::state::request::Request;
 use crate::state::session::ReplyMode;
-use crate::state::slowlog::Entry;
 use crate::storage::txn::Lookups;
-use crate::storage::{DbIndex, View};
+use crate::storage::{DbIndex, StorageError, View};
 use crate::sys::clock;
 use std::sync::atomic::Ordering;
 
@@ -251,7 +253,10 @@ impl Executor {
         // A transaction may have ended a subscription of its own client.
         self.tick.must_end |=
             sends && (session.gets_messages() || self.tick.outbox.is_for(session.info.id));
-        self.count(session, found, args, failed);
+        let reply_bytes = reply.len().saturating_sub(start);
+        self.count(session, found, args, failed, reply_bytes);
+        let commands = 1 + std::mem::take(&mut self.tick.commands_in_unit);
+        session.info.commands.fetch_add(commands, Ordering::Relaxed);
     }
 
     /// Counts an error reply that [`Executor::fail`] does not write.
@@ -285,8 +290,36 @@ impl Executor {
         args: &[&[u8]],
         reply: &mut Reply,
     ) -> Result<(), Stop> {
+        // The source of an import deletes its expired keys itself.
+        let is_source = session.info.flags().contains(ClientFlags::IMPORT_SOURCE);
+        let importing = self.thread.config.import_mode;
+        self.txn.set_import(importing, is_source);
+        let done = self.perform_as_set(session, found, args, reply);
+        if is_source {
+            // Clients that the command serves are others.
+            self.txn.set_import(importing, false);
+        }
+        done
+    }
+
+    fn perform_as_set(
+        &mut self,
+        session: &mut Session,
+        found: &'static Registered,
+        args: &[&[u8]],
+        reply: &mut Reply,
+    ) -> Result<(), Stop> {
         let command = found.command;
-        if command.flags.contains(Flags::COMPILES) && self.thread.slices && !self.in_unit() {
+        if command.flags.contains(Flags::ON_WORKER) && self.thread.slices {
+            return Err(Stop::Slow);
+        }
+        if self.thread.turns
+            && matches!(
+                command.handler,
+                Handler::Own(Own::Script(_) | Own::Populate)
+            )
+        {
+            // They have bounds of their own.
             return Err(Stop::Slow);
         }
         match command.handler {
@@ -294,6 +327,9 @@ impl Executor {
             Handler::Write(run) => self.write(session, command, args, reply, run),
             Handler::Blocking(blocking) => self.block(session, command, args, reply, blocking.run),
             Handler::Session(run) => {
+                if self.thread.slices && self.takes_long(session, command, args) {
+                    return Err(self.leave_session_command(command));
+                }
                 let commits_first = command.flags.intersects(Flags::SLOW | Flags::EXCLUSIVE);
                 if commits_first && !self.in_unit() {
                     self.commit_pending()?;
@@ -321,6 +357,38 @@ impl Executor {
         }
     }
 
+    /// Whether a command on a session takes long, because its arguments are very many or long, or
+    /// because it ends very many subscriptions, and can be left to a worker.
+    fn takes_long(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {
+        let ends_many = || {
+            let names = session.named_parts().max(match session.tracking.is_some() {
+                true => self.server.tracking.table_size().0,
+                false => 0,
+            });
+            names > MANY_WORDS && command.flags.contains(Flags::COUNTS_NAMES)
+        };
+        (self.is_long(command, args) || ends_many()) && !self.in_unit() && self.has_workers()
+    }
+
+    /// How a command on a session that takes long stops here. What this thread has published for the
+    /// client must be sent before a worker changes its subscriptions.
+    fn leave_session_command(&self, command: &Command) -> Stop {
+        let concerned = Flags::PUBSUB | Flags::COUNTS_NAMES;
+        match command.flags.intersects(concerned) && !self.tick.outbox.is_empty() {
+            true => Stop::Conflict,
+            false => Stop::Slow,
+        }
+    }
+
+    /// Whether a request subscribes its client to names.
+    pub fn subscribes(&self, request: &Request) -> bool {
+        let found = self.resolve(&request.head());
+        found.is_ok_and(|found| {
+            let command = found.command;
+            command.flags.contains(Flags::PUSHES) && command.channels != Channels::None
+        })
+    }
+
     fn read(
         &mut self,
         session: &Session,
@@ -332,7 +400,7 @@ impl Executor {
         if self.may_read_unlocked(session) {
             let (start, before) = (reply.len(), (self.txn.lookups(), self.txn.events()));
             let done = self.read_once(session, command, args, reply, run, true);
-            if !matches!(done, Err(Stop::Slow)) {
+            if !matches!(done, Err(Stop::Slow)) || self.turn_is_over() {
                 return done;
             }
             // This command needs the locks.
@@ -341,6 +409,15 @@ impl Executor {
             self.txn.forget_events(before.1);
         }
         self.read_once(session, command, args, reply, run, false)
+    }
+
+    /// Whether the request has run for its turn.
+    fn turn_is_over(&self) -> bool {
+        let server = &self.server;
+        self.thread.worker.as_deref().is_some_and(|worker| {
+            let verdict = server.workers.verdict(worker, &server.clients);
+            matches!(verdict, Err(StorageError::ReadBudgetSpent))
+        })
     }
 
     /// Whether a read-only command may read from a snapshot, without locks for which other
@@ -377,6 +454,7 @@ impl Executor {
                 server,
                 session,
             };
+            count_arguments(command, ctx.view, args)?;
             run(&mut ctx, args).map_err(Stop::from)
         };
         let done = match unlocked {
@@ -411,30 +489,21 @@ impl Executor {
         let savepoint = self.txn.savepoint();
         self.txn.start_command();
         self.txn.set_origin(session.info.id.0);
-        if may_grow(command) {
-            self.txn.count_reads();
-        } else if returns_data(command) {
-            self.txn.count_reads_but_one();
-        }
+        self.count_reads_of(command);
         self.begin_read_budget();
         let (db, overflowed) = (session.db(), reply.overflowed);
-        let done = run(
-            &mut WriteCtx {
+        let done = count_arguments(command, &self.txn, args).and_then(|()| {
+            let mut ctx = WriteCtx {
                 txn: &mut self.txn,
                 reply,
                 db,
                 server: &self.server,
                 session,
-            },
-            args,
-        );
+            };
+            run(&mut ctx, args)
+        });
         self.end_read_budget();
-        let done = match reply.overflowed && !overflowed {
-            // There is no memory for the reply, so its data would be lost.
-            true => done.and(Err(OUT_OF_MEMORY)),
-            false => done,
-        };
-        reply.overflowed &= overflowed || done.is_ok();
+        let done = self.check_memory(done, reply, overflowed);
         match &done {
             Ok(()) => {
                 if self.txn.dirty() > 0 {
@@ -453,10 +522,41 @@ impl Executor {
         Ok(done?)
     }
 
+    /// Counts what a command that writes reads, as far as it copies that.
+    pub(super) fn count_reads_of(&self, command: &Command) {
+        if may_grow(command) {
+            self.txn.count_reads();
+        } else if returns_data(command) {
+            self.txn.count_reads_but_one();
+        }
+    }
+
+    /// The result of a command that writes, which fails if there was no memory for its reply, whose
+    /// data would be lost, or for its effects. `overflowed`: there was none before the command.
+    pub(super) fn check_memory<R>(
+        &self,
+        done: Result<R, Error>,
+        reply: &mut Reply,
+        overflowed: bool,
+    ) -> Result<R, Error> {
+        let lacks_room = reply.overflowed && !overflowed;
+        let done = done.and_then(|done| match lacks_room {
+            true => Err(OUT_OF_MEMORY),
+            false => Ok(self.txn.check_effects().map(|()| done)?),
+        });
+        reply.overflowed &= overflowed || done.is_ok();
+        done
+    }
+
     /// Whether commands here have a read budget, after which they go to a worker. They have
     /// none while scripts occupy the workers.
     pub(super) fn limits_reads(&self) -> bool {
         self.thread.slices && !self.server.workers.any_running()
+    }
+
+    /// Whether a request that is known to take long can go to a worker from here.
+    pub(super) fn has_workers(&self) -> bool {
+        self.thread.slices && !self.server.workers.are_all_running()
     }
 
     /// Whether a command would write to keys that MIGRATE is moving. It is then tried again
@@ -548,51 +648,6 @@ impl Executor {
         };
         reply.truncate(start);
     }
-
-    pub(super) fn count(
-        &mut self,
-        session: &Session,
-        found: &Registered,
-        args: &[&[u8]],
-        failed: bool,
-    ) {
-        let now_us = clock::mono_us();
-        let usec = now_us.saturating_sub(self.tick.last_us);
-        self.tick.last_us = now_us;
-        match self.in_unit() {
-            true => self
-                .tick
-                .record
-                .call(&self.server, found.index, usec, failed),
-            false => self.server.stats.ran(found.index, usec, failed),
-        }
-        let (ms, threshold_ms) = (usec / 1000, self.thread.config.latency_monitor_threshold_ms);
-        if threshold_ms > 0 && ms >= threshold_ms {
-            let class = match found.command.flags.contains(Flags::FAST) {
-                true => "fast-command",
-                false => "command",
-            };
-            self.note_slow(Slow::Latency(class, ms, self.tick.now_ms.0 / 1000));
-        }
-        let limit = self.thread.config.slowlog_log_slower_than_us;
-        let slow = limit >= 0 && usec >= limit as u64;
-        if slow && !found.command.flags.contains(Flags::SKIP_SLOWLOG) {
-            let hidden = secrets::visible(found.command.secret, args);
-            let (at_s, info) = (self.tick.now_ms.0 / 1000, &session.info);
-            let entry = Entry::new(&hidden, usec, at_s, &info.addr, &info.names.lock().name);
-            self.note_slow(Slow::Log(
-                entry,
-                self.thread.config.slowlog_max_len as usize,
-            ));
-        }
-    }
-
-    fn note_slow(&mut self, slow: Slow) {
-        self.tick.record.slow(&self.server, slow);
-        if !self.in_unit() {
-            self.tick.record.count(&self.server);
-        }
-    }
 }
 
 /// Whether a command returns data that it reads.
@@ -626,6 +681,14 @@ fn close_for_http(session: &mut Session) {
         session.info.addr
     );
     session.close_after_reply = true;
+}
+
+/// Counts the arguments as read, if the command parses them.
+fn count_arguments(command: &Command, view: &View, args: &[&[u8]]) -> CmdResult {
+    if command.flags.contains(Flags::PARSES) {
+        view.will_parse(args).map_err(Error::from)?;
+    }
+    Ok(())
 }
 
 /// Whether this is a line of an HTTP request. A web page can make a browser send one here, with

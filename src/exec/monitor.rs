@@ -7,6 +7,7 @@ use crate::commands::table::secrets;
 use crate::commands::{Command, Flags, Own};
 use crate::resp::Reply;
 use crate::state::clients::ClientFlags;
+use crate::state::config::quote_always;
 use crate::state::delivery::{Delivery, Form, Recipients};
 use crate::state::{Server, Session};
 use crate::sys::clock;
@@ -92,7 +93,7 @@ fn line(session: &Session, command: &Command, args: &[&[u8]]) -> Arc<[u8]> {
     .into_bytes();
     for arg in secrets::visible(command.secret, args) {
         line.push(b' ');
-        quote(&mut line, arg);
+        line.extend(quote_always(arg));
     }
     line.extend_from_slice(b"\r\n");
     line.into()
@@ -117,23 +118,6 @@ pub(super) fn deliver(server: &Server, lines: &[Arc<[u8]>]) {
     for (thread, batch) in batches.into_iter().enumerate() {
         server.deliver(thread, batch, false);
     }
-}
-
-fn quote(out: &mut Vec<u8>, arg: &[u8]) {
-    out.push(b'"');
-    for &byte in arg {
-        match byte {
-            b'\\' | b'"' => out.extend_from_slice(&[b'\\', byte]),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            0x07 => out.extend_from_slice(b"\\a"),
-            0x08 => out.extend_from_slice(b"\\b"),
-            0x20..=0x7E => out.push(byte),
-            _ => out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
-        }
-    }
-    out.push(b'"');
 }
 
 #[cfg(test)]

@@ -33,7 +33,9 @@ pub enum Stop {
     /// As [`Stop::Failed`], and the statistics have counted the error.
     Counted(Error),
     /// In a unit: the command needs a key that the unit has not locked and another thread holds
-    /// (see `exec::unit`). Outside of units: the command must be tried again later.
+    /// (see `exec::unit`). Outside of units: the command must be tried again later. Also a command
+    /// that must end before it is done (see [`Executor::must_end`](super::Executor)): the request is
+    /// taken back as a whole, and what would try it again finds that nobody waits for it.
     Conflict,
     /// The request takes too long for an IO thread. It must be taken back and run on a worker.
     Slow,
@@ -60,6 +62,7 @@ impl<E: Into<Error>> From<E> for Stop {
         match error.into() {
             Error::Op(OpError::Storage(StorageError::ReadBudgetSpent)) => Stop::Slow,
             Error::Op(OpError::Storage(StorageError::NotInMemory)) => Stop::Cold,
+            Error::Op(OpError::Storage(StorageError::Ended)) => Stop::Conflict,
             error => Stop::Failed(error),
         }
     }

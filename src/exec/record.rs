@@ -2,18 +2,23 @@
 //! slow commands, lines for MONITOR clients. The record is held back while the commands can
 //! still be taken back and run again, in a unit or on a worker, so that each is counted and
 //! shown once. A record that grows too large (a script that runs for hours) is flushed before
-//! its unit ends; from then on the unit has no read budget, so that it need not be taken back.
+//! its unit ends. On an IO thread, where the unit may still have to be taken back, the unit goes
+//! to a worker instead.
 
 use super::monitor;
+use crate::base::time::UnixMs;
 use crate::commands::Error;
+use crate::commands::acl::refusal;
 use crate::state::Server;
-use crate::state::slowlog::Entry;
+use crate::state::acl::Refused;
+use crate::state::commandlog::{Entry, LogKind};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Calls and errors that are held back at most.
 const MAX_HELD: usize = 64 << 10;
-/// Slow commands that are held back at most.
+/// Slow commands, commands that were denied, and lines of the audit log, that are held back at most.
 const MAX_SLOW: usize = 1 << 10;
 /// Bytes of MONITOR lines that are held back at most.
 const MAX_LINE_BYTES: usize = 1 << 20;
@@ -32,10 +37,26 @@ struct Call {
 /// A command that took long.
 #[derive(Debug)]
 pub(super) enum Slow {
-    /// For SLOWLOG: the entry, and `slowlog-max-len`.
-    Log(Entry, usize),
+    /// For SLOWLOG and COMMANDLOG.
+    Log {
+        kind: LogKind,
+        /// Index in the registry.
+        index: usize,
+        entry: Entry,
+        /// Length of the log.
+        max_len: usize,
+    },
     /// For LATENCY: the class of event, its duration in ms, and its time in Unix seconds.
     Latency(&'static str, u64, u64),
+}
+
+/// A command for the collection of HOTKEYS.
+#[derive(Debug)]
+pub(super) struct Hot {
+    pub keys: SmallVec<[Box<[u8]>; 2]>,
+    pub usec: u64,
+    pub bytes: u64,
+    pub now_ms: UnixMs,
 }
 
 /// Calls, errors and slow commands that are not counted yet, and lines that are not sent to
@@ -44,13 +65,21 @@ pub(super) enum Slow {
 pub(super) struct Record {
     calls: Vec<Call>,
     slow: Vec<Slow>,
+    hot: Vec<Hot>,
     /// Codes of error replies.
     errors: Vec<String>,
+    /// Commands that were denied.
+    denied: Vec<Refused>,
+    /// Lines of the audit log.
+    audited: Vec<Vec<u8>>,
     lines: Vec<Arc<[u8]>>,
     line_bytes: usize,
     since: Option<Instant>,
     /// How often the record was flushed.
     flushes: u64,
+    /// See [`Record::hold`] and [`Record::is_full`].
+    held: bool,
+    full: bool,
 }
 
 /// A point to which [`Record::take_back`] returns.
@@ -58,7 +87,10 @@ pub(super) struct Record {
 pub(super) struct Mark {
     calls: usize,
     slow: usize,
+    hot: usize,
     errors: usize,
+    denied: usize,
+    audited: usize,
     lines: usize,
     flushes: u64,
 }
@@ -69,7 +101,10 @@ impl Record {
         Mark {
             calls: self.calls.len(),
             slow: self.slow.len(),
+            hot: self.hot.len(),
             errors: self.errors.len(),
+            denied: self.denied.len(),
+            audited: self.audited.len(),
             lines: self.lines.len(),
             flushes: self.flushes,
         }
@@ -91,11 +126,29 @@ impl Record {
         self.bound(server, false);
     }
 
+    /// Adds a command for the collection of HOTKEYS.
+    pub fn hot(&mut self, server: &Server, hot: Hot) {
+        self.hot.push(hot);
+        self.bound(server, false);
+    }
+
     /// Adds the code of an error reply.
     pub fn error(&mut self, server: &Server, error: &Error) {
         let text = error.to_string();
         let code = text.split(' ').next().unwrap_or_default();
         self.errors.push(code.to_owned());
+        self.bound(server, false);
+    }
+
+    /// Adds a command that was denied.
+    pub fn denied(&mut self, server: &Server, refused: Refused) {
+        self.denied.push(refused);
+        self.bound(server, false);
+    }
+
+    /// Adds a line of the audit log.
+    pub fn audited(&mut self, server: &Server, line: Vec<u8>) {
+        self.audited.push(line);
         self.bound(server, false);
     }
 
@@ -110,13 +163,26 @@ impl Record {
 
     fn bound(&mut self, server: &Server, soon: bool) {
         let old = || self.since.is_some_and(|since| since.elapsed() >= MAX_AGE);
-        if self.calls.len() + self.errors.len() >= MAX_HELD
-            || self.slow.len() >= MAX_SLOW
-            || self.line_bytes >= MAX_LINE_BYTES
-            || (soon && old())
-        {
+        let is_large = self.calls.len() + self.errors.len() >= MAX_HELD
+            || self.slow.len() + self.denied.len() + self.audited.len() >= MAX_SLOW
+            || self.hot.len() >= MAX_SLOW
+            || self.line_bytes >= MAX_LINE_BYTES;
+        if is_large && self.held {
+            self.full = true;
+        } else if is_large || (soon && old()) {
             self.flush(server);
         }
+    }
+
+    /// Whether it is held back as a whole from now on, however large it is.
+    pub fn hold(&mut self, held: bool) {
+        self.held = held;
+        self.full = false;
+    }
+
+    /// Whether it is held back although it is large.
+    pub fn is_full(&self) -> bool {
+        self.full
     }
 
     /// Whether the record was flushed since `mark`, so that its commands cannot be taken back
@@ -131,12 +197,15 @@ impl Record {
         let (calls, errors, lines) = (kept(mark.calls), kept(mark.errors), kept(mark.lines));
         self.calls.truncate(calls);
         self.slow.truncate(kept(mark.slow));
+        self.hot.truncate(kept(mark.hot));
         self.errors.truncate(errors);
+        self.denied.truncate(kept(mark.denied));
+        self.audited.truncate(kept(mark.audited));
         self.lines.truncate(lines);
         self.line_bytes = self.lines.iter().map(|line| line.len()).sum();
     }
 
-    /// Adds calls, errors and slow commands to the statistics: their commands will not be taken
+    /// Adds calls, errors, denied and slow commands to the statistics: their commands will not be taken
     /// back.
     pub fn count(&mut self, server: &Server) {
         for Call {
@@ -150,14 +219,31 @@ impl Record {
         for code in self.errors.drain(..) {
             server.stats.error(&code);
         }
+        for refused in self.denied.drain(..) {
+            refusal::report(server, refused);
+        }
+        for line in self.audited.drain(..) {
+            server.audit.add(line);
+        }
         for slow in self.slow.drain(..) {
             match slow {
-                Slow::Log(entry, max_len) => {
-                    server.stats.slow_commands.add(1);
-                    server.slowlog.add(entry, max_len);
+                Slow::Log {
+                    kind,
+                    index,
+                    entry,
+                    max_len,
+                } => {
+                    if kind == LogKind::Slow {
+                        server.stats.was_slow(index, entry.value);
+                    }
+                    server.commandlog.of(kind).add(entry, max_len);
                 }
                 Slow::Latency(class, ms, unix_s) => server.latency.add(class, ms, unix_s),
             }
+        }
+        for hot in self.hot.drain(..) {
+            let keys = hot.keys.iter().map(|key| &**key);
+            server.hotkeys.note(keys, hot.usec, hot.bytes, hot.now_ms);
         }
     }
 

@@ -30,6 +30,7 @@ use crate::lua::api::sha1_hex;
 use crate::lua::header::{ScriptFlags, script_flags};
 use crate::lua::{self, Failure, Halted, Host, Interpreter, Limits, Trip, Which};
 use crate::resp::{FREE_BYTES, Reply};
+use crate::state::acl::Context;
 use crate::state::scripts::{Known, Library, SHORT_TEXT, Script};
 use crate::state::workers::{Running, Worker};
 use crate::state::{Server, Session};
@@ -234,6 +235,10 @@ impl Executor {
         args: &[&[u8]],
         reply: &mut Reply,
     ) -> Result<(), Stop> {
+        // A slice does not end before the tables of keys and arguments are made.
+        if self.is_long(command, args) && self.has_workers() && !self.in_unit() {
+            return Err(Stop::Slow);
+        }
         match self.in_unit() {
             true => self.show(session, command, args),
             false => self.show_request(session, command, args),
@@ -522,15 +527,26 @@ impl Executor {
                 }
                 Err(Failure::Stopped { why, place }) => {
                     self.tick.outbox.truncate(published);
+                    let why = trip_of(why, running);
                     let before = before.as_ref().filter(|_| running.is_some());
                     self.take_back_stopped(code, why, &place, before, stopped)?;
                     code.runs_alone().store(true, Ordering::Relaxed);
-                    if inside || alone {
+                    if inside || alone || self.must_end() {
                         return Err(Stop::Conflict);
                     }
                 }
             }
         }
+    }
+}
+
+/// Why a script was stopped.
+fn trip_of(why: Trip, running: Option<&Arc<Running>>) -> Trip {
+    let is_killed = |running: &Arc<Running>| running.kill.load(Ordering::Acquire);
+    match why {
+        // The kill ended a command of the script.
+        Trip::Halted if running.is_some_and(is_killed) => Trip::Killed,
+        why => why,
     }
 }
 
@@ -682,6 +698,8 @@ impl ScriptHost<'_> {
         if denies && command.flags.contains(Flags::NOSCRIPT) {
             return Err(NOT_ALLOWED.into());
         }
+        self.executor
+            .permit(&self.session, found, args, Context::Lua)?;
         let writes = command.is_write() || command.flags.contains(Flags::MAY_REPLICATE);
         if writes && self.read_only {
             return Err(READ_ONLY.into());
@@ -741,7 +759,8 @@ impl Host for ScriptHost<'_> {
     }
 
     fn may_call(&mut self, args: &[&[u8]]) -> Option<bool> {
-        self.executor.resolve(args).ok().map(|_| true)
+        let found = self.executor.resolve(args).ok()?;
+        Some(self.executor.may_run(&self.session, found, args))
     }
 }
 

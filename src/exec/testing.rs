@@ -5,6 +5,7 @@ use super::Executor;
 use crate::base::time::UnixMs;
 use crate::commands::registry;
 use crate::resp::{Reply, Value, decode};
+use crate::state::acl::Login;
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
 use crate::state::{ClientInfo, Server, Session};
@@ -55,9 +56,15 @@ impl Client {
 
     /// Runs the client's commands on a worker's executor from now on.
     pub fn on_worker(mut self) -> Client {
-        self.executor = Executor::on_worker(self.server());
+        self.executor = Executor::on_worker(self.server(), false);
         self.executor.fix_clock(self.now_ms);
         self
+    }
+
+    /// Runs the client's requests on the worker that gives each only a turn.
+    pub fn give_turns(&mut self) {
+        self.executor = Executor::on_worker(self.server(), true);
+        self.executor.fix_clock(self.now_ms);
     }
 
     fn of(server: Arc<Server>, dir: Arc<tempfile::TempDir>, now_ms: UnixMs) -> Client {
@@ -73,11 +80,13 @@ impl Client {
         );
         let info = Arc::new(info);
         server.clients.add(info.clone());
+        let mut session = Session::new(info, Login::of_new_client(&server.users));
+        session.authenticated = true;
         let mut executor = Executor::new(server);
         executor.fix_clock(now_ms);
         Client {
             executor,
-            session: Session::new(info, true),
+            session,
             now_ms,
             dir,
         }

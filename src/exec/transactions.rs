@@ -7,6 +7,7 @@
 use super::Executor;
 use super::Stop;
 use super::dispatch::admission::may_grow;
+use super::dispatch::locking::MANY_WORDS;
 use super::unit::Scope;
 use crate::base::num;
 use crate::commands::table::registry::Registered;
@@ -14,10 +15,11 @@ use crate::commands::table::spec::{Dbs, USUAL_PLACES};
 use crate::commands::{Command, Error, Flags, Handler, KeyFlags, OUT_OF_MEMORY, Own};
 use crate::resp::Reply;
 use crate::state::Session;
+use crate::state::acl::Context;
 use crate::state::request::Request;
 use crate::state::session::Multi;
+use crate::state::watch::Watch;
 use crate::storage::DbIndex;
-use crate::storage::txn::ReadLimits;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 
@@ -37,7 +39,8 @@ struct Queued {
     /// The queue has scripts, which may have to be taken back and run again.
     scripts: bool,
     /// The queue has commands with an effect outside the keys that cannot be taken back
-    /// (FUNCTION LOAD, CONFIG). Scripts may not call such commands either.
+    /// (FUNCTION LOAD, CONFIG). Scripts may not call such commands either. It runs on a worker:
+    /// a unit on an IO thread is taken back for whatever takes long or is not in memory.
     lasting: bool,
 }
 
@@ -61,6 +64,12 @@ fn is_busy(error: &Error) -> bool {
     error.to_string().starts_with("BUSY ")
 }
 
+/// Whether a command of sessions stores its arguments, or compiles them.
+fn may_store(command: &Command) -> bool {
+    let stores = Flags::MAY_REPLICATE | Flags::ON_WORKER | Flags::EXCLUSIVE;
+    command.is_write() || command.flags.intersects(stores)
+}
+
 impl Executor {
     /// After MULTI: queues a command instead of running it, or refuses it. Returns whether it
     /// did either.
@@ -77,11 +86,14 @@ impl Executor {
         let bytes: usize = args.iter().map(|arg| arg.len()).sum();
         let queued = session.waiting_bytes().saturating_add(bytes);
         if queued >= LONG_TRANSACTION && !self.server.could_run_transaction(self.config(), queued) {
-            session.abort_multi();
+            session.abort_multi(&self.server.chores);
             self.fail(&OUT_OF_MEMORY, reply);
             return true;
         }
         session.queue(args, self.traits(command, args));
+        if let Some(db) = self.selected_by(command, args) {
+            session.will_select(db);
+        }
         reply.simple("QUEUED");
         true
     }
@@ -93,10 +105,22 @@ impl Executor {
     }
 
     /// `bytes`, the size of a request, weighted by how often the command stores its arguments:
-    /// the usual two copies, in a row and in the binlog, have the weight 1.
+    /// the usual two copies, in a row and in the binlog, have the weight 1. A command that stores
+    /// nothing copies them once at the most.
     pub fn work_of(&self, args: &[&[u8]], bytes: usize) -> usize {
-        let places = self.resolve(args).map(|found| found.command.places);
-        bytes.saturating_mul(places.unwrap_or(USUAL_PLACES)) / USUAL_PLACES
+        let Ok(found) = self.resolve(args) else {
+            return bytes;
+        };
+        let command = found.command;
+        let stores = match command.handler {
+            Handler::Read(_) => false,
+            Handler::Session(_) => may_store(command),
+            _ => true,
+        };
+        match stores {
+            true => bytes.saturating_mul(command.places) / USUAL_PLACES,
+            false => bytes / USUAL_PLACES,
+        }
     }
 
     /// Whether a request only removes data: it must run however little memory there is.
@@ -136,12 +160,16 @@ impl Executor {
         args: &[&[u8]],
         error: Error,
     ) -> Error {
-        session.abort_multi();
+        session.abort_multi(&self.server.chores);
         if !self.is_exec(args) {
             return error;
         }
-        session.end_multi();
-        discarded(&error)
+        session.end_multi(&self.server.chores);
+        // A redirection is for the client's library, which looks for its code.
+        match error.to_string().starts_with("REDIRECT ") {
+            true => error,
+            false => discarded(&error),
+        }
     }
 
     /// Runs a command that the executor implements itself.
@@ -157,13 +185,13 @@ impl Executor {
             Own::Multi if session.multi().is_some() => return Err(NESTED.into()),
             Own::Multi => session.begin_multi(),
             Own::Discard if session.multi().is_none() => return Err(DISCARD_ALONE.into()),
-            Own::Discard => session.end_multi(),
+            Own::Discard => session.end_multi(&self.server.chores),
             Own::Watch if session.multi().is_some() => return Err(WATCH_INSIDE.into()),
             Own::Watch => self.watch(session, command, args)?,
             // EXEC ends all watches and has checked them already. It may have to check them
             // again.
             Own::Unwatch if self.in_unit() => {}
-            Own::Unwatch => session.unwatch(),
+            Own::Unwatch => session.unwatch(&self.server.chores),
             Own::Populate => self.populate(session, args)?,
             Own::Script(call) => return self.script(call, session, command, args, reply),
             Own::Exec => {
@@ -172,7 +200,7 @@ impl Executor {
                 match done {
                     // EXEC will run again, here or on a worker.
                     Err(Stop::Conflict | Stop::Slow | Stop::Cold) => session.put_back_multi(multi),
-                    _ => session.end_multi(),
+                    _ => session.end_multi(&self.server.chores),
                 }
                 return done;
             }
@@ -227,16 +255,27 @@ impl Executor {
             reply.null_array();
             return Ok(());
         }
-        let Queued { scripts, lasting } = self.classify_queue(&multi.queue);
-        // Scripts may be taken back and run again, the other commands must not run twice.
-        let once = scripts && lasting;
-        if once && self.thread.slices {
+        let is_long = has_many_words(&multi.queue, watch) || multi.bytes() > LONG_TRANSACTION;
+        if is_long && self.has_workers() {
             return Err(Stop::Slow);
         }
-        let mut scope = match once {
+        let Queued { scripts, lasting } = self.classify_queue(&multi.queue);
+        // Scripts may be taken back and run again, the other commands must not run twice.
+        let mut scope = match scripts && lasting {
             true => Scope::everything(),
             false => self.scope_of(session.db(), &multi.queue),
         };
+        if scripts && self.thread.turns {
+            return Err(Stop::Slow);
+        }
+        if lasting && self.may_be_slow() {
+            // Once the first of these commands has begun, the unit may have to wait for the disk. Of
+            // what the arguments name as little as possible is left for then.
+            return Err(match self.lacks_keys(&scope) {
+                true => Stop::Cold,
+                false => Stop::Slow,
+            });
+        }
         for (db, key) in watch.into_iter().flat_map(|watch| watch.keys()) {
             scope.key(db, key);
         }
@@ -256,21 +295,8 @@ impl Executor {
                 reply.null_array();
                 return Ok(self.end_unit()?);
             }
-            if lasting && self.thread.slices {
-                // Such a unit cannot be taken back once the first of these commands has begun,
-                // however long it takes. Until then it is, for want of rows in memory.
-                if self.lacks_keys(&scope) {
-                    self.roll_back_unit()?;
-                    return Err(Stop::Cold);
-                }
-                let limits = match self.waits_for_reads() {
-                    true => ReadLimits::InMemory,
-                    false => ReadLimits::None,
-                };
-                self.txn.limit_reads(limits);
-            }
             match self.run_queue(session, &multi.queue, reply) {
-                Err(Stop::Conflict) if !alone => {
+                Err(Stop::Conflict) if !alone && !self.must_end() => {
                     // A script touched a key that it did not declare.
                     self.roll_back_unit()?;
                     reply.truncate(start);
@@ -313,15 +339,19 @@ impl Executor {
                 continue;
             };
             scope.command(db, found.command, &args);
-            if matches!(found.command.dbs, Dbs::Selected)
-                && let Some(number) = args.get(1).and_then(|arg| num::parse_i64(arg))
-                && let Ok(number) = u16::try_from(number)
-                && number < self.server.engine.config.databases
-            {
-                db = DbIndex(number);
-            }
+            db = self.selected_by(found.command, &args).unwrap_or(db);
         }
         scope
+    }
+
+    /// The DB that a command selects, if it does.
+    fn selected_by(&self, command: &Command, args: &[&[u8]]) -> Option<DbIndex> {
+        if !matches!(command.dbs, Dbs::Selected) {
+            return None;
+        }
+        let number = num::parse_i64(args.get(1)?)?;
+        let number = u16::try_from(number).ok()?;
+        (number < self.server.engine.config.databases).then_some(DbIndex(number))
     }
 
     fn run_queue(
@@ -342,14 +372,15 @@ impl Executor {
         args: &[&[u8]],
         reply: &mut Reply,
     ) -> Result<(), Stop> {
-        // Admission was checked when the command was queued.
+        // The rest of admission was checked when the command was queued.
         let done = match self.resolve(args) {
-            Ok(found) => {
-                if is_lasting(found.command) {
-                    self.txn.limit_reads(ReadLimits::None);
+            Ok(found) => match self.permit(session, found, args, Context::Multi) {
+                Ok(()) => self.call_shown(session, found, args, reply),
+                Err(error) => {
+                    self.count_error(&error);
+                    Err(Stop::Failed(error))
                 }
-                self.call_shown(session, found, args, reply)
-            }
+            },
             Err(error) => {
                 self.count_error(&error);
                 Err(Stop::Failed(error))
@@ -361,6 +392,17 @@ impl Executor {
         }
         Ok(())
     }
+}
+
+/// Whether the commands and the watched keys have so many words that running them takes long.
+fn has_many_words(queue: &[Request], watch: Option<&Watch>) -> bool {
+    let mut words = watch.map_or(0, |watch| watch.len());
+    let mut each = queue.iter();
+    words > MANY_WORDS
+        || each.any(|request| {
+            words += request.words();
+            words > MANY_WORDS
+        })
 }
 
 /// Whether what a command does stays when its transaction is taken back.

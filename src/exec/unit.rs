@@ -107,6 +107,9 @@ pub(super) struct Unit {
     accessed: KeyHashes,
 }
 
+/// What a command of a unit costs at least, in steps of [`crate::storage::View::work`].
+const STEPS_OF_A_COMMAND: u64 = 8;
+
 /// Accesses that a unit holds back at most; beyond that they are counted before its end.
 const MAX_ACCESSES: usize = 64 << 10;
 
@@ -130,14 +133,17 @@ impl Executor {
         let hashes: KeyHashes = scope.keys.iter().map(hash).collect();
         let first = self.txn.give_way(&hashes, scope.everything);
         first.map_err(|error| self.not_locked(error, false))?;
+        self.tick.commands_in_unit = 0;
         let mark = if scope.everything {
             self.begin_exclusive()?;
             0
         } else {
             self.begin(false)?;
-            let locked = self.txn.lock(hashes.into_iter());
+            let locked = self.txn.lock(hashes.iter().copied());
             locked.map_err(|error| self.not_locked(error, false))?
         };
+        let may_be_taken_back = self.may_be_slow() || self.request.in_memory;
+        self.tick.record.hold(may_be_taken_back);
         self.unit = Some(Unit {
             depth: 1,
             conflict: false,
@@ -151,7 +157,7 @@ impl Executor {
             accessed: KeyHashes::new(),
         });
         // The read budget is that of the unit as a whole.
-        self.txn.limit_reads(self.read_limits());
+        self.txn.limit_reads_and_watch(self.read_limits());
         Ok(())
     }
 
@@ -201,11 +207,12 @@ impl Executor {
         reply: &mut Reply,
     ) -> Result<(), Stop> {
         debug_assert!(self.in_unit());
-        let flushed = |unit: &Unit| self.tick.record.was_flushed_since(&unit.record);
-        if self.unit.as_ref().is_some_and(flushed) {
-            // Clients have seen a part of the unit: no read budget may make it run again.
-            self.txn.limit_reads(ReadLimits::None);
+        if self.may_be_slow() && self.tick.record.is_full() {
+            // More would have to be reported before the unit has ended: it could not be taken back.
+            return Err(Stop::Slow);
         }
+        // A unit of very many short commands is long, too.
+        self.txn.work(STEPS_OF_A_COMMAND)?;
         let start = reply.len();
         let denied_before = std::mem::replace(&mut session.deny_blocking, true);
         let done = self.perform(session, found, args, reply);
@@ -217,7 +224,8 @@ impl Executor {
             self.count_error(error);
         }
         if !matches!(done, Err(Stop::Conflict | Stop::Slow | Stop::Cold)) {
-            self.count(session, found, args, done.is_err());
+            let reply_bytes = reply.len().saturating_sub(start);
+            self.count(session, found, args, done.is_err(), reply_bytes);
         }
         done
     }
@@ -278,6 +286,7 @@ impl Executor {
             }
             _ => {
                 self.txn.limit_reads(ReadLimits::None);
+                self.tick.record.hold(false);
                 self.unit.take()
             }
         }

@@ -1,11 +1,11 @@
 //! Slow requests: how an IO thread hands one over, and how a worker runs it (see
-//! [`crate::state::workers`]).
+//! [`crate::state::workers`]). A worker also serves waiting clients for which that takes long.
 
 use super::{Executor, Outcome, Retry};
 use crate::commands::Error;
 use crate::commands::scripts::busy;
 use crate::resp::Reply;
-use crate::state::workers::{Done, Job};
+use crate::state::workers::{Done, Job, ReadyKeys, Worker};
 use crate::state::{Server, Session};
 
 /// How long a request waits at most for the memory of its reply.
@@ -73,7 +73,7 @@ impl Executor {
         }
         // The reply counts as the client's memory once the client's thread has it.
         reply.bound(&self.server, 0);
-        worker.begin();
+        worker.begin(Some(job.session.info.id));
         self.start_tick();
         let waited_ms = self.tick.now_ms.since(job.wanted_since_ms);
         let waits = job.wanted > 0 && waited_ms < MAX_ROOM_WAIT_MS;
@@ -82,15 +82,23 @@ impl Executor {
             return Some(job);
         }
         self.request.accesses_noted = job.noted;
+        self.request.waited = job.waited;
         let retry = Retry {
             shown: job.shown,
             ..Retry::default()
         };
-        self.begin_request(job.lent, retry);
+        self.begin_request(job.lent, job.request.len(), retry);
         let outcome = self.run(&mut job.session, &job.request.args(), &mut reply);
         job.shown = self.request.retry.shown;
         job.noted = self.request.accesses_noted;
-        debug_assert_ne!(outcome, Outcome::Slow, "a worker has no read budget");
+        worker.request_done();
+        // Otherwise a worker has no read budget.
+        let is_slow = outcome == Outcome::Slow;
+        let lacked_tables = is_slow && !job.waited && self.txn.lacked_tables();
+        let is_over = is_slow && !lacked_tables && self.thread.turns;
+        debug_assert!(!is_slow || lacked_tables || is_over);
+        job.waited |= lacked_tables;
+        job.is_long |= is_over;
         let wanted = match reply.overflowed && (job.wanted == 0 || waits) {
             true => {
                 let (args, bytes) = (job.request.args(), reply.len());
@@ -105,6 +113,7 @@ impl Executor {
         let (again, mut done) = match outcome {
             _ if wanted.is_some() => (Some(job), None),
             Outcome::Paused => (Some(job), None),
+            Outcome::Slow if lacked_tables || is_over => (Some(job), None),
             Outcome::Slow | Outcome::Cold => {
                 reply.error("ERR this takes too long here");
                 (None, Some(job.session))
@@ -112,29 +121,51 @@ impl Executor {
             Outcome::Done | Outcome::Blocked => (None, Some(job.session)),
         };
         let server = self.server.clone();
+        server.stats.worker_requests.add(u64::from(again.is_none()));
+        let changes_session = !self.was_plain();
         let finished = self.finish_tick_with(|finished, send| match done.take() {
-            Some(session) => answer(&server, session, reply, finished, send),
+            Some(mut session) => {
+                // What it changed of the session stands, as on an IO thread, and its client would
+                // not know that.
+                session.close_after_reply |= finished.is_err() && changes_session;
+                answer(&server, session, reply, finished, send);
+            }
             None => send(),
         });
-        loop {
-            let postponed = worker.end();
-            if postponed.is_empty() {
-                break;
-            }
-            self.start_tick();
-            let served = self.serve_postponed(postponed);
-            // The served clients get the error of a failed tick.
-            let finished = self.finish_tick();
-            if let Err(error) = served.and(finished) {
-                log::error!("cannot serve clients whose keys a script held: {error}");
-            }
-        }
         if let Err(error) = finished {
             log::debug!("a worker's tick: {error}");
         }
+        let postponed = worker.end();
+        self.serve_all(&worker, postponed);
+        if let Err(error) = self.txn.wait_for_lacked_tables() {
+            log::debug!("a worker cannot wait for tables: {error}");
+        }
+        again
+    }
+
+    /// Serves the clients that wait for these keys, on a worker.
+    pub fn serve_keys(&mut self, keys: ReadyKeys) {
+        if let Some(worker) = self.thread.worker.clone() {
+            worker.begin(None);
+            self.serve_all(&worker, keys);
+        }
+    }
+
+    /// Serves the clients that wait for these keys, and for those that are left to this worker
+    /// meanwhile. Its work is over then.
+    fn serve_all(&mut self, worker: &Worker, mut keys: ReadyKeys) {
+        while !keys.is_empty() {
+            self.start_tick();
+            let served = self.serve_postponed(keys);
+            // The served clients get the error of a failed tick.
+            let finished = self.finish_tick();
+            if let Err(error) = served.and(finished) {
+                log::error!("cannot serve clients on a worker: {error}");
+            }
+            keys = worker.end();
+        }
         self.server.workers.ended();
         self.server.resume_clients();
-        again
     }
 }
 
@@ -148,14 +179,14 @@ fn answer(
     send: &mut dyn FnMut(),
 ) {
     if let Err(error) = finished {
-        // As on an IO thread, the changes of the session stand.
-        session.close_after_reply = true;
         if let Some(waiter) = session.waiting.take() {
             server.waiters.abandon(&waiter);
         }
         reply.truncate(0);
         reply.error(&error.to_string());
     }
+    // A long reply is sent as it is: its thread would have to copy it to free what it does not need.
+    reply.buf.shrink_to_fit();
     let thread = session.info.thread;
     let done = Done { session, reply };
     server.workers.finish(done, send);
@@ -163,10 +194,14 @@ fn answer(
 }
 
 #[cfg(test)]
+mod ends;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::exec::testing::Client;
     use crate::resp::Value;
+    use crate::state::commandlog::LogKind;
     use crate::state::request::Request;
 
     /// Runs one request as an IO thread does.
@@ -303,11 +338,14 @@ mod tests {
         // The queue is still there and can run as a whole.
         assert_eq!(items(client.run("EXEC")).len(), 3);
         assert_eq!(client.run("GET a"), Value::Bulk(b"1".to_vec()));
-        // A transaction that cannot be taken back is not begun twice.
+        // A transaction that could not be taken back is not begun there.
         queue(&mut client);
-        client.run("CONFIG GET port");
+        client.run("CONFIG SET slowlog-max-len 7");
         let outcome = on_io_thread(&mut client, "EXEC", &mut reply);
-        assert_eq!((outcome, reply.is_empty()), (Outcome::Done, false));
+        assert_eq!((outcome, reply.is_empty()), (Outcome::Slow, true));
+        assert_eq!(client.server().config.load().slowlog_max_len, 128);
+        assert_eq!(items(client.run("EXEC")).len(), 4);
+        assert_eq!(client.server().config.load().slowlog_max_len, 7);
 
         let script = "redis.call('INCR', KEYS[2]) for i = 1, 3 do \
                       redis.pcall('LRANGE', KEYS[1], 0, -1) end return 7";
@@ -354,7 +392,7 @@ mod tests {
         let before = freq(&mut client);
         assert_eq!(items(exec(&mut client, "PING")).len(), 3);
         assert_eq!(freq(&mut client), before + 1);
-        let slow = client.server().slowlog.newest(None);
+        let slow = client.server().commandlog.of(LogKind::Slow).newest(None);
         let gets = slow.iter().filter(|entry| entry.args[0] == b"GET");
         assert_eq!(gets.count(), 1);
         client.check();
@@ -470,6 +508,77 @@ mod tests {
         client.check();
     }
 
+    /// Values of a small document can be visited very often without reading a row, and a long text
+    /// is parsed before any row is read.
+    #[test]
+    fn long_walks_over_small_documents_are_left_to_workers_and_leave_nothing() {
+        let mut client = Client::new();
+        let nested = format!("{}1{}", "[".repeat(60), "]".repeat(60));
+        client.run(&format!("JSON.SET nested $ {nested}"));
+        let numbers: Vec<String> = (0..300).map(|n| n.to_string()).collect();
+        let numbers = numbers.join(",");
+        client.run(&format!("JSON.SET wide $ [{numbers}]"));
+        client.run(r#"JSON.SET text $ ["abcabc"]"#);
+        client.run("JSON.SET other $ 1");
+        let payload = match client.run("DUMP wide") {
+            Value::Bulk(payload) => payload,
+            other => panic!("{other:?}"),
+        };
+        let before = client.logged();
+        let long_text = "7".repeat(8_000);
+        let long_path = format!("$.{}", "a".repeat(8_000));
+        let set_long = format!("JSON.SET other $ \"{long_text}\"");
+        let merge_long = format!("JSON.MERGE other $ \"{long_text}\"");
+        let get_long = format!("JSON.GET other {long_path}");
+        for line in [
+            "JSON.GET nested $..*..*",
+            "JSON.GET wide $[?(@in$)]",
+            "JSON.GET wide $..[?(@.a==1)]",
+            "JSON.GET wide $[*] $[0:]",
+            "JSON.RESP nested $..*",
+            "JSON.DEBUG MEMORY nested $..*",
+            "JSON.MGET wide wide wide $",
+            "JSON.GET text $[?(@=~'(a{9}){9}')]",
+            "JSON.NUMINCRBY wide $[*] 1",
+            "JSON.SET wide $[*] 1",
+            "JSON.DEL wide $[*]",
+            "JSON.ARRAPPEND nested $..* 1",
+            "JSON.ARRINSERT nested $..* 0 1",
+            "JSON.ARRPOP nested $..*",
+            "JSON.CLEAR wide $[*]",
+            "JSON.MSET wide $[*] 1 nested $..* 1",
+            &set_long,
+            &merge_long,
+            &get_long,
+        ] {
+            let mut reply = Reply::new(false);
+            let outcome = on_io_thread(&mut client, line, &mut reply);
+            let line = &line[..line.len().min(60)];
+            assert_eq!((outcome, reply.is_empty()), (Outcome::Slow, true), "{line}");
+        }
+        let long_payload = [&payload[..], &[0; 8_000]].concat();
+        let restore: [&[u8]; 4] = [b"RESTORE", b"restored", b"0", &long_payload];
+        let mut reply = Reply::new(false);
+        let outcome = args_on_io_thread(&mut client, &restore, &mut reply);
+        assert_eq!((outcome, reply.is_empty()), (Outcome::Slow, true));
+        assert_eq!(client.logged(), before);
+        for line in [
+            "JSON.GET wide $[299]",
+            "JSON.GET wide",
+            "JSON.NUMINCRBY wide $[299] 1",
+            "JSON.ARRAPPEND wide $ 1",
+            "JSON.TYPE nested $..[1]",
+            "JSON.SET other $ 2",
+        ] {
+            let outcome = on_io_thread(&mut client, line, &mut reply);
+            assert_eq!(outcome, Outcome::Done, "{line}");
+        }
+        let mut worker = client.another().on_worker();
+        let found = worker.run("JSON.GET wide $[?(@in$)]");
+        assert!(found.as_bytes().is_some_and(|text| text.len() > 1_000));
+        client.check();
+    }
+
     #[test]
     fn requests_of_thousands_of_words_are_not_run_on_an_io_thread() {
         let client = Client::new();
@@ -492,13 +601,103 @@ mod tests {
         assert_eq!(run("SADD set", 3000), Outcome::Slow);
         assert_eq!(run("HMGET hash", 3000), Outcome::Slow);
         assert_eq!(run("MGET", 3000), Outcome::Slow);
-        assert_eq!(run("MSET x", 2999), Outcome::Done);
-        assert_eq!(
-            run("BLPOP", 2999),
-            Outcome::Done,
-            "its timeout is no number"
-        );
+        assert_eq!(run("MSET x", 2999), Outcome::Slow);
+        assert_eq!(run("DEL", 3000), Outcome::Slow);
+        assert_eq!(run("WATCH", 3000), Outcome::Slow);
+        assert_eq!(run("BLPOP", 2999), Outcome::Slow);
+        assert_eq!(run("EVAL return(1) 0", 3000), Outcome::Slow);
+        for line in [
+            "SUBSCRIBE",
+            "PSUBSCRIBE",
+            "SSUBSCRIBE",
+            "UNSUBSCRIBE",
+            "PUBSUB NUMSUB",
+            "CLIENT LIST ID",
+            "COMMAND DOCS",
+            "COMMAND INFO",
+            "COMMAND GETKEYS MGET",
+            "CONFIG GET",
+            "SCRIPT EXISTS",
+            "LATENCY HISTOGRAM",
+            "INFO",
+            "ACL SETUSER user",
+            "HELLO 3",
+        ] {
+            assert_eq!(run(line, 3000), Outcome::Slow, "{line}");
+        }
+        assert_eq!(run("SUBSCRIBE", 100), Outcome::Done);
         assert_eq!(run("NO_COMMAND", 3000), Outcome::Done);
         assert_eq!(run("MULTI", 0), Outcome::Done);
+    }
+
+    /// A value of 200 MB once held its IO thread for a second, JSON of 40 MB for eight.
+    #[test]
+    fn requests_with_long_arguments_are_not_run_on_an_io_thread() {
+        let mut client = Client::new();
+        let run = |client: &mut Client, args: &[&[u8]]| {
+            let mut on_io = Executor::of_thread(client.server(), 0);
+            let bytes = args.iter().map(|arg| arg.len()).sum();
+            on_io.start_tick();
+            on_io.begin_request(0, bytes, Retry::default());
+            let outcome = on_io.run(client.parts().1, args, &mut Reply::new(false));
+            on_io.finish_tick().unwrap();
+            outcome
+        };
+        let long = vec![b'1'; 2 << 20];
+        for args in [
+            &[&b"SET"[..], b"k", &long][..],
+            &[b"GET", &long],
+            &[b"APPEND", b"k", &long],
+            &[b"ECHO", &long],
+            &[b"PUBLISH", b"c", &long],
+            &[b"AUTH", b"default", &long],
+            &[b"EVAL", b"return 1", b"0", &long],
+            &[b"JSON.SET", b"j", b"$", &long[..20 << 10]],
+        ] {
+            let name = String::from_utf8_lossy(args[0]);
+            assert_eq!(run(&mut client, args), Outcome::Slow, "{name}");
+            let short: Vec<&[u8]> = args.iter().map(|arg| &arg[..arg.len().min(9)]).collect();
+            assert_eq!(run(&mut client, &short), Outcome::Done, "{name}");
+        }
+        run(&mut client, &[b"MULTI"]);
+        run(&mut client, &[b"SET", b"k", &long]);
+        assert_eq!(run(&mut client, &[b"EXEC"]), Outcome::Slow);
+        client.check();
+    }
+
+    #[test]
+    fn very_many_subscriptions_are_not_ended_on_an_io_thread() {
+        let mut client = Client::new();
+        let names: Vec<String> = (0..3000).map(|n| format!("name{n:05}")).collect();
+        let prefixes = names.iter().flat_map(|name| ["PREFIX", name]);
+        let tracking = ["CLIENT", "TRACKING", "ON", "BCAST"].into_iter();
+        let subscribe = ["SUBSCRIBE"].into_iter();
+        let many: [Vec<&[u8]>; 2] = [
+            tracking.chain(prefixes).map(str::as_bytes).collect(),
+            subscribe
+                .chain(names.iter().map(String::as_str))
+                .map(str::as_bytes)
+                .collect(),
+        ];
+        let ends = [
+            ["CLIENT TRACKING OFF", "CLIENT TRACKINGINFO", "RESET"],
+            ["UNSUBSCRIBE", "SUNSUBSCRIBE", "RESET"],
+        ];
+        for (begin, lines) in many.iter().zip(ends) {
+            client.args(&[b"HELLO", b"3"]);
+            let (executor, session) = client.parts();
+            executor.start_tick();
+            executor.run(session, begin, &mut Reply::new(true));
+            executor.finish_tick().unwrap();
+            for line in lines {
+                let mut reply = Reply::new(false);
+                let outcome = on_io_thread(&mut client, line, &mut reply);
+                assert_eq!((outcome, reply.is_empty()), (Outcome::Slow, true), "{line}");
+            }
+            client.run("RESET");
+            let outcome = on_io_thread(&mut client, "RESET", &mut Reply::new(false));
+            assert_eq!(outcome, Outcome::Done);
+        }
+        client.check();
     }
 }

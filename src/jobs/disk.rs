@@ -30,6 +30,7 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
         if looks_at_log {
             log_seen = Some(Instant::now());
             disk.measure_log();
+            server.tls.renew();
         }
         if !engine.has_failed() {
             let relieved = engine.set_stalls().and_then(|()| match disk.is_low() {

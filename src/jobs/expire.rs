@@ -1,7 +1,7 @@
 //! The expire thread: deletes expired keys, fields and members, in slices of one commit each, and reclaims the rows
 //! of dead collections at a bounded rate.
 //!
-//! Fairness: a slice is small, skips keys that other threads hold, and yields after each
+//! Fairness: a slice is small (of fields and members as many as a bounded time allows), skips keys that other threads hold, and yields after each
 //! commit. A pass lasts as long as there are expired keys, so a million keys that expire
 //! together are gone in seconds.
 
@@ -22,9 +22,13 @@ use std::time::{Duration, Instant};
 
 /// Rows that one reclaim slice removes.
 const RECLAIM_SLICE: usize = 4096;
-/// How many fields go in a slice in place of a key: many of them have the same key, so that they
-/// share its look-up and its row.
+/// How many fields or members at the most go in a slice in place of a key: many of them have the
+/// same key, so that they share its look-up and its row.
 const ELEMENTS_PER_KEY: usize = 4;
+/// How many of them go in a slice at the least.
+const ELEMENTS_MIN: usize = 128;
+/// How long a slice of fields and members should take, because clients wait for their keys meanwhile.
+const ELEMENTS_TIME: Duration = Duration::from_millis(2);
 /// Pause after a storage error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// How often the thread checks whether the engine accepts writes again.
@@ -37,6 +41,9 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
         txn,
         server,
         allowance: Allowance::new(Instant::now()),
+        pace: Pace {
+            elements: ELEMENTS_MIN,
+        },
     };
     let mut fails = Recurring::default();
     loop {
@@ -64,6 +71,24 @@ struct Expire {
     txn: Txn,
     server: Arc<Server>,
     allowance: Allowance,
+    pace: Pace,
+}
+
+/// How many fields and members go in a slice.
+struct Pace {
+    elements: usize,
+}
+
+impl Pace {
+    /// Notes how long a slice took, of which the configuration allows `most` elements.
+    fn note(&mut self, took: Duration, most: usize) {
+        if took > ELEMENTS_TIME {
+            self.elements /= 2;
+        } else if took < ELEMENTS_TIME / 2 {
+            self.elements *= 2;
+        }
+        self.elements = self.elements.clamp(ELEMENTS_MIN.min(most), most);
+    }
 }
 
 /// A token bucket: how many rows may be reclaimed now.
@@ -116,9 +141,7 @@ impl Expire {
         let per_second = self.server.config.load().reclaim_rows_per_s;
         self.allowance.refill(per_second, Instant::now());
         for (db, _) in self.server.engine.all_keyspaces() {
-            if self.server.active_expire.load(Ordering::Relaxed)
-                && (self.expire(db, sign)? || self.expire_elements(db, sign)?)
-            {
+            if self.expires() && (self.expire(db, sign)? || self.expire_elements(db, sign)?) {
                 return Ok(true);
             }
             if self.reclaim(db, sign)? {
@@ -126,6 +149,11 @@ impl Expire {
             }
         }
         Ok(false)
+    }
+
+    /// Whether expired keys are deleted: not if the source of an import does that.
+    fn expires(&self) -> bool {
+        self.server.active_expire.load(Ordering::Relaxed) && !self.server.config.load().import_mode
     }
 
     fn expire(&mut self, db: DbIndex, sign: &StopSign) -> Result<bool, StorageError> {
@@ -157,7 +185,7 @@ impl Expire {
     /// Deletes fields of hashes and members of sets whose time is over.
     fn expire_elements(&mut self, db: DbIndex, sign: &StopSign) -> Result<bool, StorageError> {
         let keys = self.server.config.load().expire_slice_keys as usize;
-        let limit = keys * ELEMENTS_PER_KEY;
+        let most = keys * ELEMENTS_PER_KEY;
         let Some(mut pass) = self.txn.begin_element_expire(db, clock::unix_ms()) else {
             return Ok(false);
         };
@@ -167,7 +195,12 @@ impl Expire {
             }
             let notify = self.server.config.load().notify_keyspace_events;
             self.txn.want_events(notify.classes());
+            let begun = Instant::now();
+            let limit = self.pace.elements.min(most);
             let slice = self.txn.element_expire_slice(&mut pass, limit)?;
+            if slice.more {
+                self.pace.note(begun.elapsed(), most);
+            }
             let elements = self.txn.take_expired_elements();
             self.server.stats.expired_subkeys.add(elements);
             self.send_notifications(notify)?;
@@ -242,6 +275,26 @@ impl Expire {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slices_of_elements_are_as_large_as_their_time_allows() {
+        let mut pace = Pace { elements: 128 };
+        let slow = |elements: usize| Duration::from_micros(elements as u64 * 5);
+        for _ in 0..20 {
+            pace.note(slow(pace.elements), 1024);
+        }
+        assert!((200..=400).contains(&pace.elements), "{}", pace.elements);
+        for _ in 0..20 {
+            pace.note(Duration::from_millis(100), 1024);
+        }
+        assert_eq!(pace.elements, ELEMENTS_MIN);
+        for _ in 0..20 {
+            pace.note(Duration::ZERO, 1024);
+        }
+        assert_eq!(pace.elements, 1024);
+        pace.note(Duration::from_millis(100), 4);
+        assert_eq!(pace.elements, 4);
+    }
 
     #[test]
     fn small_rates_add_up_and_zero_is_no_limit() {

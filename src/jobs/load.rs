@@ -329,6 +329,8 @@ impl<'l> Loading<'l> {
             txn.receive(self.following);
         }
         let done = import(&mut txn, source, MAX_STRING, clock::unix_ms(), self);
+        let expired = txn.take_expired_elements();
+        self.server.stats.expired_subkeys.add(expired);
         self.loaded = done.map_err(|error| match error {
             ImportError::Cancelled => LoadError::Cancelled,
             error => LoadError::Import {
@@ -336,6 +338,8 @@ impl<'l> Loading<'l> {
                 error,
             },
         })?;
+        let Loaded { keys, expired, .. } = self.loaded;
+        self.server.loading.note_keys(keys, expired);
         load_libraries(self.server).map_err(LoadError::Libraries)?;
         Ok(self.loaded.bytes)
     }

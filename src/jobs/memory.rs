@@ -19,8 +19,10 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
         if periods == 0 || server.is_near_budget() {
             server.keep_to_budget();
         }
+        server.engine.end_reservation_for_tables();
         // While all writers wait for memory, no further write would trigger a flush.
-        if server.client_memory.has_waiting()
+        let wants = server.engine.is_asked_for_tables();
+        if (wants || server.client_memory.has_waiting())
             && let Err(error) = server.engine.relieve_memtables()
         {
             log::error!("memory thread: {error}");

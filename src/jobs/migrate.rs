@@ -113,8 +113,11 @@ struct Outcome {
 }
 
 pub(super) fn run(server: Arc<Server>, pool: &Pool, sign: &StopSign) {
+    let mut txn = Txn::new(server.engine.clone());
+    // It reads from the disk with its keys locked.
+    txn.for_long();
     let mut worker = Worker {
-        txn: Txn::new(server.engine.clone()),
+        txn,
         encoder: Encoder::new(server.config.load().rdbcompression),
         server,
         pool,
@@ -241,7 +244,7 @@ impl Worker<'_> {
                 && outcome.answers == 0
                 && !broken.is_timeout()
             {
-                target = Target::connect(migration, &self.pool.stop)?;
+                target = Target::connect(&self.server, migration, &self.pool.stop)?;
                 is_cached = false;
                 continue;
             }
@@ -443,7 +446,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// A cached connection, or a new one; and whether it is cached.
+    /// A cached connection that speaks as a new one would, or a new one; and whether it is cached.
     fn connection(
         &self,
         address: &Address,
@@ -451,12 +454,15 @@ impl Worker<'_> {
     ) -> Result<(Target, bool), Failure> {
         let kept = self.pool.cache.lock().remove(address);
         self.count_cached();
-        match kept {
+        match kept.filter(|target| target.speaks_as_new_ones(&self.server)) {
             Some(mut target) => {
                 target.set_timeout(migration.timeout);
                 Ok((target, true))
             }
-            None => Ok((Target::connect(migration, &self.pool.stop)?, false)),
+            None => Ok((
+                Target::connect(&self.server, migration, &self.pool.stop)?,
+                false,
+            )),
         }
     }
 

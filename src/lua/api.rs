@@ -318,9 +318,12 @@ fn error_reply(args: &Args<'_>, text: &[u8]) -> mlua::Result<Table> {
     }
 }
 
+/// The error for another number of arguments than there must be.
+pub const WRONG_NUMBER: &str = "ERR wrong number of arguments";
+
 fn sha1hex(args: &Args<'_>) -> Returned<String> {
     if args.len() != 1 {
-        return Err(refuse(args.lua, "ERR wrong number of arguments"));
+        return Err(refuse(args.lua, WRONG_NUMBER));
     }
     Ok(match args.get(1) {
         Value::String(_) | Value::Integer(_) | Value::Number(_) => {

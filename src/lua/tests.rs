@@ -544,7 +544,8 @@ fn texts_are_compiled_in_linear_time_and_can_be_stopped() {
         let compiled = lua.compile("long", text.as_bytes(), limits);
         assert!(!matches!(compiled, Err(Failure::Stopped { .. })), "{piece}");
     }
-    let text = "do local x = 'y' end ".repeat(500_000);
+    // Neither local variables nor constants add up to an error, however fast the machine is.
+    let text = "x='y' ".repeat(2_000_000);
     let limits = Limits {
         time: Some(Duration::from_millis(5)),
         ..Limits::default()

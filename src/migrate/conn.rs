@@ -7,6 +7,8 @@ use super::{Stop, sleep};
 use crate::base::num;
 use crate::resp::encode::command;
 use crate::resp::{Extent, Input, Value, decode};
+use crate::sys::pause::is_pause;
+use crate::tls::{Connector, Link};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io::{self, ErrorKind, Write};
@@ -23,7 +25,7 @@ pub const NAP: Duration = Duration::from_millis(100);
 const READ_BYTES: usize = 64 << 10;
 
 /// Opens a connection and sends nothing.
-pub fn open(endpoint: &Endpoint) -> Result<TcpStream> {
+pub fn open(endpoint: &Endpoint) -> Result<Link> {
     let failed = |error| Error::Connect {
         endpoint: endpoint.to_string(),
         error,
@@ -40,20 +42,20 @@ pub fn open(endpoint: &Endpoint) -> Result<TcpStream> {
                     stream.set_write_timeout(Some(NAP))
                 };
                 set().map_err(failed)?;
-                return Ok(stream);
+                let Some(settings) = &endpoint.tls else {
+                    return Ok(Link::Plain(stream));
+                };
+                let connector = Connector::new(settings).map_err(io::Error::other);
+                let host = endpoint.address.host.as_str();
+                let shake = |connector: Connector| {
+                    connector.connect(stream, host, CONNECT_TIMEOUT, || true)
+                };
+                return connector.and_then(shake).map_err(failed);
             }
             Err(error) => last = error,
         }
     }
     Err(failed(last))
-}
-
-/// Whether a read or write merely timed out ([`NAP`]), so that the caller may try again.
-pub(super) fn is_pause(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-    )
 }
 
 /// The error for a server that has sent nothing for this time.
@@ -65,7 +67,7 @@ pub fn silent(time: Duration) -> io::Error {
 /// A connection to the source or the target.
 pub struct Conn {
     endpoint: Endpoint,
-    stream: TcpStream,
+    stream: Link,
     stop: Stop,
     throttle: Option<Throttle>,
     reading: Option<Throttle>,

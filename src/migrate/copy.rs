@@ -7,7 +7,7 @@
 
 use super::Stop;
 use super::conn::Dbs;
-use super::elements::FieldRule;
+use super::elements::TimeRule;
 use super::error::{Error, Result, shown};
 use super::lanes::{self, Lane, Route, is_refused};
 use super::mapping::Mapping;
@@ -61,18 +61,18 @@ pub(super) fn kept_until(expire_ms: UnixMs, now_ms: UnixMs) -> UnixMs {
     }
 }
 
-/// The same for fields of hashes: the stream deletes expired fields, too.
-pub(super) fn kept_fields(now_ms: UnixMs) -> FieldRule {
-    FieldRule {
+/// The same for fields of hashes and members of sets: the stream deletes expired ones, too.
+pub(super) fn kept_elements(now_ms: UnixMs) -> TimeRule {
+    TimeRule {
         over_ms: now_ms.before(GRACE_MS),
         not_before_ms: now_ms + GRACE_MS,
     }
 }
 
-/// The error for a hash with field expiry if the target does not support it.
-pub(super) fn field_times_refused(key: &[u8]) -> Error {
+/// The error for a hash or set with times of elements that the target does not support.
+pub(super) fn times_refused(key: &[u8]) -> Error {
     Error::Refused(format!(
-        "key {:?}: fields of this hash have times of their own, which the target does not keep; --keep-going takes such hashes without these times",
+        "key {:?}: elements of this hash or set have times of their own, which the target does not keep; --keep-going takes such values without these times",
         shown(key)
     ))
 }
@@ -221,8 +221,8 @@ impl<R: BufRead> Copy<'_, R> {
             Oldest::LeftOut => head.expire_ms,
         };
         let rule = match self.writing.oldest {
-            Oldest::Kept => kept_fields(now_ms),
-            Oldest::LeftOut => FieldRule {
+            Oldest::Kept => kept_elements(now_ms),
+            Oldest::LeftOut => TimeRule {
                 over_ms: now_ms,
                 not_before_ms: UnixMs::NONE,
             },
@@ -267,7 +267,7 @@ impl<R: BufRead> Copy<'_, R> {
         let read = file.value(head, |element: Element<'_>| {
             lane.maker.add(element);
             if lane.maker.lost_times() > 0 && !writing.route.keep_going {
-                return Err(Broken::Other(field_times_refused(&source_key)));
+                return Err(Broken::Other(times_refused(&source_key)));
             }
             stop.check().map_err(Broken::Other)?;
             lane.flush_long().map_err(Broken::Other)

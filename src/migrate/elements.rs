@@ -4,6 +4,7 @@ mod streams;
 
 use crate::base::num;
 use crate::base::time::UnixMs;
+use crate::encoding::ValueType;
 use crate::rdb::encode::Encoder;
 use crate::rdb::module::{self, ModulePart};
 use crate::rdb::{Element, StreamPart, payload};
@@ -24,14 +25,34 @@ pub struct Abilities {
     pub stream_counters: bool,
     /// Expiry of hash fields, since Redis 7.4.
     pub field_times: bool,
+    /// Expiry of set members, since Redis 8.12.
+    pub member_times: bool,
 }
 
-/// Treatment of hash fields with an expiry of their own.
+impl Abilities {
+    /// Whether elements of values of this type can have times of their own.
+    pub(super) fn keep_times(self, kind: ValueType) -> bool {
+        match kind == ValueType::Set {
+            true => self.member_times,
+            false => self.field_times,
+        }
+    }
+
+    /// Whether an element like this can have a time of its own.
+    pub(super) fn keep_time(self, element: &Element<'_>) -> bool {
+        self.keep_times(match element {
+            Element::Member { .. } => ValueType::Set,
+            _ => ValueType::Hash,
+        })
+    }
+}
+
+/// Treatment of hash fields and set members with an expiry of their own.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct FieldRule {
-    /// Fields that expire at or before this time are left out.
+pub struct TimeRule {
+    /// Elements that expire at or before this time are left out.
     pub over_ms: UnixMs,
-    /// Other fields do not expire at the target before this time.
+    /// Others do not expire at the target before this time.
     pub not_before_ms: UnixMs,
 }
 
@@ -48,11 +69,11 @@ pub struct Maker {
     name: &'static [u8],
     args: Vec<u8>,
     elements: usize,
-    /// Fields with an expiry, and when they expire, in ms.
+    /// Elements with a time, and the time, in ms.
     timed: Vec<(Vec<u8>, UnixMs)>,
-    /// Number of fields of this key with an expiry of their own.
-    timed_fields: u64,
-    rule: FieldRule,
+    /// Number of elements of this key whose times the target does not support.
+    lost_times: u64,
+    rule: TimeRule,
     is_set: bool,
     stream: StreamMaker,
     /// The payload of a module's value, as far as it was added.
@@ -80,8 +101,8 @@ impl Maker {
             args: Vec::new(),
             elements: 0,
             timed: Vec::new(),
-            timed_fields: 0,
-            rule: FieldRule::default(),
+            lost_times: 0,
+            rule: TimeRule::default(),
             is_set: false,
             stream: StreamMaker::default(),
             module: Vec::new(),
@@ -104,9 +125,9 @@ impl Maker {
 
     /// Begins a key. `expire_ms` is 0 for a key without expiry. With `replace`, an old
     /// value is deleted first.
-    pub fn begin(&mut self, key: &[u8], expire_ms: UnixMs, replace: bool, rule: FieldRule) {
+    pub fn begin(&mut self, key: &[u8], expire_ms: UnixMs, replace: bool, rule: TimeRule) {
         self.rule = rule;
-        self.timed_fields = 0;
+        self.lost_times = 0;
         self.key.clear();
         self.key.extend_from_slice(key);
         self.expire_ms = expire_ms;
@@ -120,43 +141,44 @@ impl Maker {
         }
     }
 
-    /// Number of fields of the key whose expiry the target does not support.
+    /// Number of elements of the key whose times the target does not support.
     pub(super) fn lost_times(&self) -> u64 {
-        match self.abilities.field_times {
-            true => 0,
-            false => self.timed_fields,
-        }
+        self.lost_times
     }
 
-    /// Whether a field is left out as expired; records its expiry if not.
-    fn is_over(&mut self, field: &[u8], expire_ms: UnixMs) -> bool {
+    /// Whether an element is left out as expired; records its time if not.
+    fn is_over(&mut self, element: &Element<'_>) -> bool {
+        let (name, expire_ms) = match *element {
+            Element::Field {
+                field, expire_ms, ..
+            } => (field, expire_ms),
+            Element::Member { member, expire_ms } => (member, expire_ms),
+            _ => return false,
+        };
         if expire_ms == UnixMs::NONE {
             return false;
         }
-        self.timed_fields += 1;
+        let is_kept = self.abilities.keep_time(element);
+        self.lost_times += u64::from(!is_kept);
         if expire_ms <= self.rule.over_ms {
             return true;
         }
-        if self.abilities.field_times {
+        if is_kept {
             let at_ms = expire_ms.max(self.rule.not_before_ms);
-            self.timed.push((field.to_vec(), at_ms));
+            self.timed.push((name.to_vec(), at_ms));
         }
         false
     }
 
     /// Adds the next element.
     pub fn add(&mut self, element: Element<'_>) {
-        if let Element::Field {
-            field, expire_ms, ..
-        } = element
-            && self.is_over(field, expire_ms)
-        {
+        if self.is_over(&element) {
             return;
         }
         let (name, score): (&'static [u8], _) = match element {
             Element::String(value) => return self.string(value),
             Element::Item(_) => (b"RPUSH", None),
-            Element::Member(_) => (b"SADD", None),
+            Element::Member { .. } => (b"SADD", None),
             Element::Scored(score, _) => (b"ZADD", Some(score)),
             Element::Field { .. } => (b"HSET", None),
             Element::Stream(part) => return self.stream_part(part),
@@ -169,7 +191,9 @@ impl Maker {
             argument(&mut self.args, &text);
         }
         match element {
-            Element::Item(bytes) | Element::Member(bytes) | Element::Scored(_, bytes) => {
+            Element::Item(bytes)
+            | Element::Member { member: bytes, .. }
+            | Element::Scored(_, bytes) => {
                 argument(&mut self.args, bytes);
             }
             Element::Field { field, value, .. } => {
@@ -260,9 +284,13 @@ impl Maker {
         self.args.shrink_to(4 * MAX_BYTES);
         self.elements = 0;
         let key = std::mem::take(&mut self.key);
-        for (field, at_ms) in std::mem::take(&mut self.timed) {
+        let [expire, word]: [&[u8]; 2] = match self.name {
+            b"SADD" => [b"SPEXPIREAT", b"MEMBERS"],
+            _ => [b"HPEXPIREAT", b"FIELDS"],
+        };
+        for (element, at_ms) in std::mem::take(&mut self.timed) {
             let at_ms = digits.format(at_ms.0).as_bytes();
-            self.command(&[b"HPEXPIREAT", &key, at_ms, b"FIELDS", b"1", &field]);
+            self.command(&[expire, &key, at_ms, word, b"1", &element]);
         }
         self.key = key;
     }

@@ -18,7 +18,7 @@ use super::spool::{Link, Receiver, Spool};
 use super::stats::{Phase, Stats};
 use super::survey::{Survey, compare_databases};
 use super::{RETRY, Stop, Tool, sleep, verify};
-use crate::rdb::FieldTimes;
+use crate::rdb::ElementTimes;
 use std::io::Read;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -66,8 +66,8 @@ pub fn run(tool: Tool, options: Options, stop: Stop) -> Result<ExitCode> {
             false => Job::new(&options, &rewriter, &checkpoint, &stop).migrate(target),
         };
         let end = end.inspect_err(|_| checkpoint.break_off(&options.target(), &stop));
-        let lost = stats.field_times();
-        if lost != FieldTimes::default() {
+        let lost = stats.element_times();
+        if lost != ElementTimes::default() {
             log::warn!("{lost}");
         }
         if end? == End::Stopped {
@@ -513,8 +513,8 @@ impl<'j> Job<'j> {
             &self.stats.keys,
             &self.stats.keys_expected,
             &self.stats.left_out,
-            &self.stats.timed_hashes,
-            &self.stats.timed_fields,
+            &self.stats.timed_values,
+            &self.stats.timed_elements,
         ] {
             figure.store(0, Ordering::Relaxed);
         }

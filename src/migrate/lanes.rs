@@ -376,6 +376,7 @@ mod tests {
             },
             user: None,
             password: None,
+            tls: None,
         };
         let route = Route {
             target: endpoint,
@@ -383,6 +384,7 @@ mod tests {
                 set_pxat: true,
                 stream_counters: true,
                 field_times: false,
+                member_times: false,
             },
             parallel: 1,
             pipeline: 1,

@@ -1,5 +1,6 @@
 //! The flags that the three tools share.
 
+use crate::tls::{Identity, Settings};
 use clap::Parser;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -61,6 +62,42 @@ pub struct Options {
         hide_env_values = true
     )]
     pub dst_password: Option<String>,
+    /// Speak TLS with the source
+    #[arg(long = "src_tls", alias = "src-tls")]
+    pub src_tls: bool,
+    /// File, or directory of files, with the authorities that certify the source; without it
+    /// those of the system, and then the name in the certificate must be that of the host
+    #[arg(
+        long = "src_tls_ca",
+        alias = "src-tls-ca",
+        value_name = "PATH",
+        requires = "src_tls"
+    )]
+    pub src_tls_ca: Option<PathBuf>,
+    /// File with the certificate that is shown to the source
+    #[arg(long = "src_tls_cert", alias = "src-tls-cert", value_name = "FILE", requires_all = ["src_tls", "src_tls_key"])]
+    pub src_tls_cert: Option<PathBuf>,
+    /// File with the private key of that certificate
+    #[arg(long = "src_tls_key", alias = "src-tls-key", value_name = "FILE", requires_all = ["src_tls", "src_tls_cert"])]
+    pub src_tls_key: Option<PathBuf>,
+    /// Speak TLS with the target
+    #[arg(long = "dst_tls", alias = "dst-tls")]
+    pub dst_tls: bool,
+    /// File, or directory of files, with the authorities that certify the target; without it
+    /// those of the system, and then the name in the certificate must be that of the host
+    #[arg(
+        long = "dst_tls_ca",
+        alias = "dst-tls-ca",
+        value_name = "PATH",
+        requires = "dst_tls"
+    )]
+    pub dst_tls_ca: Option<PathBuf>,
+    /// File with the certificate that is shown to the target
+    #[arg(long = "dst_tls_cert", alias = "dst-tls-cert", value_name = "FILE", requires_all = ["dst_tls", "dst_tls_key"])]
+    pub dst_tls_cert: Option<PathBuf>,
+    /// File with the private key of that certificate
+    #[arg(long = "dst_tls_key", alias = "dst-tls-key", value_name = "FILE", requires_all = ["dst_tls", "dst_tls_cert"])]
+    pub dst_tls_key: Option<PathBuf>,
     /// Copy only keys that begin with this
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub prefix: String,
@@ -143,6 +180,9 @@ impl Options {
             address: self.src_addr.clone(),
             user: self.src_user.clone(),
             password: self.src_password.clone(),
+            tls: self
+                .src_tls
+                .then(|| tls(&self.src_tls_ca, &self.src_tls_cert, &self.src_tls_key)),
         }
     }
 
@@ -153,7 +193,33 @@ impl Options {
             address: self.dst_addr.clone(),
             user: self.dst_user.clone(),
             password: self.dst_password.clone(),
+            tls: self
+                .dst_tls
+                .then(|| tls(&self.dst_tls_ca, &self.dst_tls_cert, &self.dst_tls_key)),
         }
+    }
+}
+
+/// Where the system keeps the certificates of the authorities that it trusts.
+const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs";
+
+fn tls(ca: &Option<PathBuf>, certificate: &Option<PathBuf>, key: &Option<PathBuf>) -> Settings {
+    let path = |path: &Option<PathBuf>| path.clone().unwrap_or_default();
+    let authorities = ca.clone().unwrap_or_else(|| SYSTEM_AUTHORITIES.into());
+    let (ca_file, ca_dir) = match authorities.is_dir() {
+        true => (PathBuf::new(), authorities),
+        false => (authorities, PathBuf::new()),
+    };
+    Settings {
+        identity: Identity {
+            certificate: path(certificate),
+            key: path(key),
+            passphrase: Vec::new(),
+        },
+        ca_file,
+        ca_dir,
+        checks_name: ca.is_none(),
+        ..Settings::default()
     }
 }
 
@@ -168,6 +234,8 @@ pub struct Endpoint {
     pub user: Option<String>,
     /// The password.
     pub password: Option<String>,
+    /// What TLS needs, if it is spoken.
+    pub tls: Option<Settings>,
 }
 
 impl std::fmt::Display for Endpoint {

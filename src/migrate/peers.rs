@@ -42,6 +42,7 @@ pub(super) fn abilities(target: &mut Conn, about: &Info) -> Result<Abilities> {
         set_pxat: version >= (6, 2),
         stream_counters: version >= (7, 0),
         field_times: has_command(target, "HPEXPIREAT")?,
+        member_times: has_command(target, "SPEXPIREAT")?,
     })
 }
 

@@ -1,16 +1,19 @@
 //! The source as a replica sees it: an RDB file of its data set, then its stream.
 
-use super::conn::{Conn, is_pause, open, refusal, silent};
+use super::conn::{Conn, open, refusal, silent};
 use super::error::{Error, Result};
 use super::options::Endpoint;
 use super::stats::Stats;
 use super::throttle::Throttle;
 use super::{Stop, sleep};
 use crate::base::num;
+use crate::commands::replication::SET_TIMES;
 use crate::resp::Input;
 use crate::resp::encode::command;
+use crate::sys::pause::is_pause;
+use crate::tls::Link;
+use parking_lot::FairMutex;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -78,7 +81,8 @@ pub trait Feed {
 
 /// The connection to the source, after the handshake.
 pub struct Stream {
-    socket: TcpStream,
+    /// The thread that acknowledges writes to it while another reads.
+    socket: Arc<FairMutex<Link>>,
     stop: Stop,
     throttle: Option<Throttle>,
     stats: Arc<Stats>,
@@ -96,7 +100,7 @@ impl Stream {
         stats: &Arc<Stats>,
     ) -> Result<(Stream, Answer)> {
         let mut stream = Stream {
-            socket: open(endpoint)?,
+            socket: Arc::new(FairMutex::new(open(endpoint)?)),
             stop: stop.clone(),
             throttle: mb_per_s.map(Throttle::new),
             stats: stats.clone(),
@@ -112,7 +116,9 @@ impl Stream {
         }
         // No listening-port: the tool does not listen, and a source may connect to a
         // replica that announces a port.
-        requests.push(vec!["REPLCONF", "capa", "eof", "capa", "psync2"]);
+        let capabilities = ["eof", "psync2", SET_TIMES];
+        let capabilities = capabilities.iter().flat_map(|known| ["capa", known]);
+        requests.push(["REPLCONF"].into_iter().chain(capabilities).collect());
         for args in requests {
             let answer = stream.ask(&args)?;
             if let Some(error) = answer.strip_prefix('-') {
@@ -158,7 +164,7 @@ impl Stream {
     fn ask(&mut self, args: &[&str]) -> Result<String> {
         let mut out = Vec::new();
         command(&mut out, args);
-        self.socket.write_all(&out).map_err(Error::Source)?;
+        self.socket.lock().write_all(&out).map_err(Error::Source)?;
         self.line()
     }
 
@@ -230,7 +236,7 @@ impl Stream {
 
     /// Starts a thread that sends an acknowledgement once a second.
     pub fn acknowledge(&self, applied: Arc<AtomicU64>) -> Result<Acknowledger> {
-        let mut socket = self.socket.try_clone().map_err(Error::Source)?;
+        let socket = self.socket.clone();
         let over = Arc::new(AtomicBool::new(false));
         let ends = over.clone();
         let thread = std::thread::Builder::new().name("ack".into());
@@ -240,7 +246,7 @@ impl Stream {
                 let mut out = Vec::new();
                 let offset = offset.to_string();
                 command(&mut out, &["REPLCONF", "ACK", &offset]);
-                if let Err(error) = socket.write_all(&out) {
+                if let Err(error) = socket.lock().write_all(&out) {
                     // The reading side reports the broken connection.
                     log::debug!("acknowledging: {error}");
                     return;
@@ -291,7 +297,7 @@ impl Feed for Stream {
     fn fill(&mut self) -> Result<bool> {
         let step = self.throttle.as_ref().map_or(READ_BYTES, Throttle::step);
         let step = step.min(READ_BYTES);
-        match self.input.read_from(&mut self.socket, step) {
+        match self.input.read_from(&mut *self.socket.lock(), step) {
             Ok(0) => Err(Error::Source(io::Error::new(
                 ErrorKind::ConnectionReset,
                 "it closed the connection",

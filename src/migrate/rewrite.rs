@@ -5,15 +5,15 @@
 //! [`kept_until`]): a key must not expire at the target while the stream may still
 //! contain commands for it. The source deletes expired keys.
 
-use super::copy::{MAX_STRING, kept_fields, kept_until};
+use super::copy::{MAX_STRING, kept_elements, kept_until};
 use super::elements::{Abilities, Maker};
 use super::mapping::MARKER_PREFIX;
 use super::mapping::Mapping;
 use super::stats::Stats;
 use crate::base::num;
 use crate::base::time::UnixMs;
-use crate::commands::field_times::{Timeless, without_field_times};
 use crate::commands::table::migrated::{Migrated, Part, PopEnd, Time, TtlPlace};
+use crate::commands::without_times::{Timeless, without_times};
 use crate::commands::{Command, registry};
 use crate::rdb::decode::read_value;
 use crate::rdb::reader::Reader;
@@ -45,7 +45,7 @@ pub type Why = &'static str;
 const NEEDS_VALUE: Why = "it takes from a key or DB that is not copied";
 const AMBIGUOUS: Why = "its key keeps a name that --rename-prefix gives to another one";
 const UNKNOWN: Why = "which of its arguments are keys is not known here";
-const FIELD_TIMES: Why = "the target keeps no times of fields; --keep-going leaves such times out";
+const TIMES: Why = "the target keeps no such times of elements; --keep-going leaves such times out";
 const MALFORMED: Why = "it is malformed";
 
 /// Translates commands of the source's stream for the target.
@@ -108,8 +108,8 @@ impl Rewriter {
         let Some(to) = self.mapping.db(db) else {
             return Ok(Rewritten::Nothing);
         };
-        if !self.abilities.field_times
-            && let Some(timeless) = without_field_times(args)
+        if let Some(timeless) = without_times(args)
+            && !self.abilities.keep_times(timeless.kind)
         {
             return self.timeless(to, args, timeless);
         }
@@ -207,7 +207,7 @@ impl Rewriter {
         }
     }
 
-    /// A command that sets field expiry, without the expiry.
+    /// A command that sets times of elements, without the times.
     fn timeless<'a>(
         &self,
         to: u64,
@@ -218,10 +218,10 @@ impl Rewriter {
         if key.is_none() {
             return Ok(Rewritten::Nothing);
         }
-        if timeless.fields > 0 && !self.keep_going {
-            return Err(FIELD_TIMES);
+        if timeless.elements > 0 && !self.keep_going {
+            return Err(TIMES);
         }
-        self.stats.lost_times(timeless.fields);
+        self.stats.lost_times(timeless.elements);
         let Some(command) = timeless.command else {
             return Ok(Rewritten::Nothing);
         };
@@ -371,7 +371,7 @@ impl Rewriter {
         }
         let mut maker = Maker::new(self.abilities);
         let expire_ms = kept_until(expire_ms, now_ms);
-        maker.begin(&key, expire_ms, true, kept_fields(now_ms));
+        maker.begin(&key, expire_ms, true, kept_elements(now_ms));
         let mut reader = Reader::new(opened.value, MAX_STRING);
         let read = read_value(
             &mut reader,
@@ -388,7 +388,7 @@ impl Rewriter {
         maker.end();
         let lost = maker.lost_times();
         if lost > 0 && !self.keep_going {
-            return Err(FIELD_TIMES);
+            return Err(TIMES);
         }
         self.stats.lost_times(lost);
         Ok(Some(Rewritten::Commands(to, maker.out, maker.commands)))
@@ -596,6 +596,7 @@ mod tests {
                 set_pxat: true,
                 stream_counters: true,
                 field_times: false,
+                member_times: false,
             },
             keep_going: flags.contains(&"--keep-going"),
             stats: Arc::default(),
@@ -709,6 +710,10 @@ mod tests {
         check(&[], 0, "HPERSIST h FIELDS 1 f", "nothing");
         check(keep, 0, "HPEXPIREAT h 9000000 FIELDS 1 f", "nothing");
         check(keep, 0, set, "0: HSET h f v");
+        check(&[], 0, "SEXPIRE s 5 MEMBERS 1 m", "impossible");
+        let add = "SADDEX s MEMBERS 2 m n PXAT 9000000";
+        check(keep, 0, add, "0: SADD s m n");
+        check(keep, 0, "SPERSIST s MEMBERS 1 m", "nothing");
         let part: &[&str] = &["--prefix", "a", "--rename-prefix", "a=b", "--keep-going"];
         check(part, 0, "HSETEX a1 EX 5 FIELDS 1 f v", "0: HSET b1 f v");
         check(part, 0, "HSETEX x EX 5 FIELDS 1 f v", "nothing");
@@ -717,8 +722,8 @@ mod tests {
             let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
             assert_eq!(rewriter.rewrite(0, &args, NOW), Ok(Rewritten::Nothing));
         }
-        let lost = rewriter.stats.field_times();
-        assert_eq!((lost.hashes, lost.fields), (1, 2));
+        let lost = rewriter.stats.element_times();
+        assert_eq!((lost.values, lost.elements), (1, 2));
     }
 
     #[test]

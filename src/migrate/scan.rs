@@ -294,8 +294,8 @@ impl<'s> Scan<'s> {
         for figure in [
             &stats.keys,
             &stats.left_out,
-            &stats.timed_hashes,
-            &stats.timed_fields,
+            &stats.timed_values,
+            &stats.timed_elements,
         ] {
             figure.store(0, Ordering::Relaxed);
         }

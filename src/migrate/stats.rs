@@ -1,6 +1,6 @@
 //! Counters that the threads share.
 
-use crate::rdb::FieldTimes;
+use crate::rdb::ElementTimes;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Phase of a migration.
@@ -50,10 +50,10 @@ pub struct Stats {
     pub bytes_in: AtomicU64,
     /// Bytes sent to the target.
     pub bytes_out: AtomicU64,
-    /// Hashes with field expiry that the target does not support.
-    pub timed_hashes: AtomicU64,
-    /// Their fields with an expiry.
-    pub timed_fields: AtomicU64,
+    /// Hashes and sets with times of elements that the target does not support.
+    pub timed_values: AtomicU64,
+    /// Their elements with a time.
+    pub timed_elements: AtomicU64,
     /// Commands that the target refused, or keys that differ.
     pub errors: AtomicU64,
     /// Bytes of the stream that the target does not have yet.
@@ -81,19 +81,19 @@ impl Stats {
         self.phase.store(phase as u8, Ordering::Relaxed);
     }
 
-    /// Counts a hash that lost the expiry of `fields` fields.
-    pub(super) fn lost_times(&self, fields: u64) {
-        if fields > 0 {
-            self.timed_hashes.fetch_add(1, Ordering::Relaxed);
-            self.timed_fields.fetch_add(fields, Ordering::Relaxed);
+    /// Counts a hash or set that lost the times of so many elements.
+    pub(super) fn lost_times(&self, elements: u64) {
+        if elements > 0 {
+            self.timed_values.fetch_add(1, Ordering::Relaxed);
+            self.timed_elements.fetch_add(elements, Ordering::Relaxed);
         }
     }
 
-    /// The hashes and fields counted by [`Stats::lost_times`].
-    pub fn field_times(&self) -> FieldTimes {
-        FieldTimes {
-            hashes: self.timed_hashes.load(Ordering::Relaxed),
-            fields: self.timed_fields.load(Ordering::Relaxed),
+    /// The values and elements counted by [`Stats::lost_times`].
+    pub fn element_times(&self) -> ElementTimes {
+        ElementTimes {
+            values: self.timed_values.load(Ordering::Relaxed),
+            elements: self.timed_elements.load(Ordering::Relaxed),
         }
     }
 
@@ -107,7 +107,7 @@ impl Stats {
             ("commands", load(&self.commands)),
             ("bytes_in", load(&self.bytes_in)),
             ("bytes_out", load(&self.bytes_out)),
-            ("field_times_not_kept", load(&self.timed_fields)),
+            ("field_times_not_kept", load(&self.timed_elements)),
             ("errors", load(&self.errors)),
             ("lag_bytes", load(&self.lag)),
             ("keys_waiting", load(&self.waiting)),

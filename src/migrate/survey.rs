@@ -8,7 +8,7 @@
 use super::Stop;
 use super::aof::{self, AofFeed};
 use super::conn::{Conn, Dbs};
-use super::copy::{MAX_STRING, field_times_refused};
+use super::copy::{MAX_STRING, times_refused};
 use super::error::{Error, Result, shown_command};
 use super::follow::MAX_ARG_LEN;
 use super::options::Options;
@@ -81,7 +81,7 @@ impl<'s> Survey<'s> {
             // INFO does not say which keys these are.
             if is_lossy && mapping.has_all_keys() {
                 return Err(Error::Refused(format!(
-                    "in DB {db} of the source, fields of {hashes} hashes have times of their own, which the target does not keep: nothing was copied; --keep-going takes such hashes without these times"
+                    "in DB {db} of the source, elements of {hashes} hashes or sets have times of their own, which the target does not keep: nothing was copied; --keep-going takes such values without these times"
                 )));
             }
         }
@@ -124,14 +124,11 @@ impl<'s> Survey<'s> {
                     if let Some(to) = to.filter(|_| is_copied) {
                         self.check_db(db, to)?;
                     }
-                    let keeps = self.rewriter.abilities.field_times;
-                    let looks = to.is_some() && is_copied && !keeps;
+                    let abilities = self.rewriter.abilities;
+                    let looks = to.is_some() && is_copied;
                     let mut is_lossy = false;
                     let read = file.value(head, |element: Element<'_>| {
-                        let timed = |element| {
-                            matches!(element, Element::Field { expire_ms, .. } if expire_ms.is_some())
-                        };
-                        is_lossy |= looks && timed(element);
+                        is_lossy |= looks && element.has_time() && !abilities.keep_time(&element);
                         Ok::<(), rdb::Error>(())
                     });
                     match read {
@@ -139,7 +136,7 @@ impl<'s> Survey<'s> {
                         Err(error) => return Err(failed(error, at)),
                     }
                     if is_lossy {
-                        return Err(field_times_refused(file.key()));
+                        return Err(times_refused(file.key()));
                     }
                 }
                 Entry::End => return Ok(file.into_inner()),

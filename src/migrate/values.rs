@@ -80,6 +80,8 @@ pub struct Values {
     pub has_dump: bool,
     /// Whether it supports expiry of hash fields.
     pub has_field_times: bool,
+    /// Whether it supports expiry of set members.
+    pub has_member_times: bool,
     /// Whether it has PEXPIRETIME, since Redis 7.
     pub has_expiretime: bool,
     /// Whether it has MEMORY USAGE, since Redis 4.
@@ -95,6 +97,9 @@ impl Values {
             has_dump: conn.ask_maybe(&[b"DUMP".as_slice(), none])?.is_some(),
             has_field_times: conn
                 .ask_maybe(&[b"HPEXPIRETIME".as_slice(), none, b"FIELDS", b"1", b"f"])?
+                .is_some(),
+            has_member_times: conn
+                .ask_maybe(&[b"SPEXPIRETIME".as_slice(), none, b"MEMBERS", b"1", b"m"])?
                 .is_some(),
             has_expiretime: conn
                 .ask_maybe(&[b"PEXPIRETIME".as_slice(), none])?
@@ -256,7 +261,8 @@ impl Values {
             shape.is_small
                 && match (way, shape.kind.as_str()) {
                     (Way::Dump, _) => true,
-                    (Way::Typed, "string" | "list" | "set" | "zset") => true,
+                    (Way::Typed, "string" | "list" | "zset") => true,
+                    (Way::Typed, "set") => !self.has_member_times,
                     (Way::Typed, "hash") => !self.has_field_times,
                     (Way::Typed, _) => false,
                 }
@@ -442,9 +448,16 @@ impl Values {
             let Ok([next, Value::Array(items)]) = <[Value; 2]>::try_from(answer) else {
                 return Err(unexpected_reply("a scan"));
             };
-            let times = match kind == "hash" && self.has_field_times {
-                true => self.field_times(key, &items)?,
-                false => Vec::new(),
+            let times = match kind {
+                "hash" if self.has_field_times => {
+                    let fields = items.chunks(2).filter_map(|pair| pair.first());
+                    self.times(key, ["HPEXPIRETIME", "FIELDS"], fields.map(bytes).collect())?
+                }
+                "set" if self.has_member_times => {
+                    let members = items.iter().map(bytes).collect();
+                    self.times(key, ["SPEXPIRETIME", "MEMBERS"], members)?
+                }
+                _ => Vec::new(),
             };
             elements(kind, &items, &times, |element| each(Part::Element(element)))?;
             piece.adapt(&items);
@@ -455,20 +468,19 @@ impl Values {
         }
     }
 
-    /// The expiry of each of these fields in Unix ms; 0: none. `items` has fields and
-    /// values alternately.
-    fn field_times(&mut self, key: &[u8], items: &[Value]) -> Result<Vec<u64>> {
-        let fields: Vec<&[u8]> = items
-            .chunks(2)
-            .filter_map(|pair| pair.first())
-            .map(bytes)
-            .collect();
-        if fields.is_empty() {
+    /// When each of these elements expires, in Unix ms; 0: never.
+    fn times(
+        &mut self,
+        key: &[u8],
+        [command, word]: [&str; 2],
+        elements: Vec<&[u8]>,
+    ) -> Result<Vec<u64>> {
+        if elements.is_empty() {
             return Ok(Vec::new());
         }
-        let count = fields.len().to_string();
-        let mut args = vec![b"HPEXPIRETIME".as_slice(), key, b"FIELDS", count.as_bytes()];
-        args.extend(fields);
+        let count = elements.len().to_string();
+        let mut args = vec![command.as_bytes(), key, word.as_bytes(), count.as_bytes()];
+        args.extend(elements);
         let times = self.ask(&args)?;
         let times = times.as_ref().and_then(Value::as_slice).unwrap_or_default();
         let times = times.iter().map(|time| time.as_i64().unwrap_or(-1));
@@ -519,6 +531,7 @@ fn elements(
         1
     };
     for (at, group) in items.chunks(pair).enumerate() {
+        let expire_ms = times.get(at).copied().map_or(UnixMs::NONE, UnixMs);
         let mut parts = group.iter().map(bytes);
         let (first, second) = (parts.next().unwrap_or_default(), parts.next());
         each(match (kind, second) {
@@ -529,10 +542,13 @@ fn elements(
             ("hash", Some(value)) => Element::Field {
                 field: first,
                 value,
-                expire_ms: times.get(at).copied().map_or(UnixMs::NONE, UnixMs),
+                expire_ms,
             },
             ("list", _) => Element::Item(first),
-            _ => Element::Member(first),
+            _ => Element::Member {
+                member: first,
+                expire_ms,
+            },
         })?;
     }
     Ok(())

@@ -20,7 +20,7 @@ use crate::base::time::UnixMs;
 use crate::encoding::stream::StreamId;
 use crate::rdb::decode::read_value;
 use crate::rdb::reader::Reader;
-use crate::rdb::{self, Element, FieldTimes, StreamPart, payload};
+use crate::rdb::{self, Element, ElementTimes, StreamPart, payload};
 use crate::sys::clock;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::collections::BTreeSet;
@@ -69,14 +69,18 @@ pub fn compare(
     let prefixes = mapping.target_prefixes();
     let prefix = prefixes.first().map_or(&b""[..], Vec::as_slice);
     let mut target = Values::new(Conn::new(&options.target(), stop)?, prefix)?;
-    let keeps_times = has_command(&mut target.conn, "HPEXPIREAT")?;
+    let [field_times, member_times] = [
+        has_command(&mut target.conn, "HPEXPIREAT")? || !options.keep_going,
+        has_command(&mut target.conn, "SPEXPIREAT")? || !options.keep_going,
+    ];
     let mut compare = Compare {
         rules: Rules {
             way: match source.has_dump && target.has_dump {
                 true => Way::Dump,
                 false => Way::Typed,
             },
-            field_times: keeps_times || !options.keep_going,
+            field_times,
+            member_times,
             drift_ms: match source.has_expiretime && target.has_expiretime {
                 true => 0,
                 false => DRIFT_MS,
@@ -96,12 +100,12 @@ pub fn compare(
     stats.errors.store(0, Ordering::Relaxed);
     stats.keys_expected.store(0, Ordering::Relaxed);
     stats.left_out.store(0, Ordering::Relaxed);
-    stats.timed_hashes.store(0, Ordering::Relaxed);
-    stats.timed_fields.store(0, Ordering::Relaxed);
+    stats.timed_values.store(0, Ordering::Relaxed);
+    stats.timed_elements.store(0, Ordering::Relaxed);
     compare.run(options)?;
     let (keys, different) = (stats.keys.load(Ordering::Relaxed), compare.reported);
-    let lost = stats.field_times();
-    if lost != FieldTimes::default() {
+    let lost = stats.element_times();
+    if lost != ElementTimes::default() {
         log::warn!("at the source, {lost}; these times were not compared");
     }
     match different {
@@ -116,8 +120,10 @@ pub fn compare(
 struct Rules {
     /// How small values are read: only digests of the same way can be compared.
     way: Way,
-    /// Whether field expiry counts.
+    /// Whether times of fields count.
     field_times: bool,
+    /// Whether times of members count.
+    member_times: bool,
     /// Tolerance for the expiry of keys.
     drift_ms: u64,
 }
@@ -267,7 +273,7 @@ impl Compare<'_> {
             }
         }
         let (source, timed) = seen(&mut self.source, &keys, &source, self.rules)?;
-        if self.is_first_check && !self.rules.field_times {
+        if self.is_first_check {
             timed
                 .into_iter()
                 .for_each(|fields| self.stats.lost_times(fields));
@@ -329,7 +335,8 @@ fn is_nearly_over(expire_ms: UnixMs) -> bool {
     expire_ms.is_some() && expire_ms < clock::unix_ms() + GRACE_MS
 }
 
-/// Reads the values with these shapes; returns also the number of fields with expiry.
+/// Reads the values with these shapes; returns also the number of elements with times that do not
+/// count.
 fn seen(
     side: &mut Values,
     keys: &[&[u8]],
@@ -351,7 +358,7 @@ fn seen(
     let mut seen = vec![None; keys.len()];
     let mut timed = Vec::with_capacity(there.len());
     for ((at, (_, shape)), digest) in there.into_iter().zip(digests) {
-        timed.push(digest.timed_fields);
+        timed.push(digest.timed_elements);
         if let Some(place) = seen.get_mut(at).filter(|_| !digest.is_gone) {
             *place = Some(Seen {
                 kind: shape.kind.clone(),
@@ -372,8 +379,8 @@ struct Digest {
     text: Option<SipHasher13>,
     /// Digests of unordered elements; a set, because a scan may return one twice.
     unordered: BTreeSet<u128>,
-    /// Number of fields with an expiry of their own.
-    timed_fields: u64,
+    /// Number of elements with times that do not count.
+    timed_elements: u64,
     /// Whether the value was deleted during the read.
     is_gone: bool,
 }
@@ -386,7 +393,7 @@ impl Digest {
             sum: Sum::default(),
             text: None,
             unordered: BTreeSet::new(),
-            timed_fields: 0,
+            timed_elements: 0,
             is_gone: false,
         }
     }
@@ -425,18 +432,21 @@ impl Digest {
                 value,
                 expire_ms,
             } => {
-                self.timed_fields += u64::from(expire_ms.is_some());
-                // Expired fields do not count, whether they are removed yet or not.
-                if expire_ms == UnixMs::NONE || expire_ms > self.now_ms {
-                    let counts = self.rules.field_times;
+                if let Some(expire_ms) = self.time(expire_ms, self.rules.field_times) {
                     self.unordered.insert(element_digest(Element::Field {
                         field,
                         value,
-                        expire_ms: if counts { expire_ms } else { UnixMs::NONE },
+                        expire_ms,
                     }));
                 }
             }
-            Element::Member(_) | Element::Scored(..) => {
+            Element::Member { member, expire_ms } => {
+                if let Some(expire_ms) = self.time(expire_ms, self.rules.member_times) {
+                    let element = Element::Member { member, expire_ms };
+                    self.unordered.insert(element_digest(element));
+                }
+            }
+            Element::Scored(..) => {
                 self.unordered.insert(element_digest(element));
             }
             Element::Stream(StreamPart::Pending { id, deliveries, .. })
@@ -452,6 +462,17 @@ impl Digest {
             Element::String(_) | Element::Item(_) | Element::Stream(_) | Element::Module(_) => {
                 self.sum.add(element);
             }
+        }
+    }
+
+    /// The time of an element as it is compared; `None` if it is over: such elements do not count,
+    /// whether they are removed yet or not.
+    fn time(&mut self, expire_ms: UnixMs, counts: bool) -> Option<UnixMs> {
+        self.timed_elements += u64::from(expire_ms.is_some() && !counts);
+        match expire_ms {
+            UnixMs::NONE => Some(UnixMs::NONE),
+            at_ms if at_ms <= self.now_ms => None,
+            at_ms => Some(if counts { at_ms } else { UnixMs::NONE }),
         }
     }
 
@@ -471,7 +492,11 @@ fn start() -> SipHasher13 {
 fn element_digest(element: Element<'_>) -> u128 {
     let mut hash = start();
     match element {
-        Element::String(bytes) | Element::Item(bytes) | Element::Member(bytes) => hash.write(bytes),
+        Element::String(bytes) | Element::Item(bytes) => hash.write(bytes),
+        Element::Member { member, expire_ms } => {
+            hash.write(member);
+            hash.write_u64(expire_ms.0);
+        }
         Element::Scored(score, member) => {
             hash.write_u64((score + 0.0).to_bits());
             hash.write(member);
@@ -561,7 +586,7 @@ impl Sum {
                 let weight = self.items.wrapping_mul(2).wrapping_add(1);
                 self.total = self.total.wrapping_add(digest.wrapping_mul(weight));
             }
-            Element::Member(_) | Element::Scored(..) | Element::Field { .. } => {
+            Element::Member { .. } | Element::Scored(..) | Element::Field { .. } => {
                 self.total = self.total.wrapping_add(digest);
             }
         }
@@ -585,7 +610,7 @@ mod tests {
         let (a, b) = (Element::Item(b"a"), Element::Item(b"b"));
         assert_ne!(sum(&[a, b]), sum(&[b, a]));
         assert_ne!(sum(&[a, a]), sum(&[a]));
-        let (a, b) = (Element::Member(b"a"), Element::Member(b"b"));
+        let (a, b) = (Element::member(b"a"), Element::member(b"b"));
         assert_eq!(sum(&[a, b]), sum(&[b, a]));
         assert_ne!(sum(&[a, b]), sum(&[a]));
         let (a, b) = (Element::Scored(0.0, b"a"), Element::Scored(-0.0, b"a"));

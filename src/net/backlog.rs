@@ -39,8 +39,8 @@ impl Backlog {
         self.chunks.front().map(|chunk| &chunk[self.sent..])
     }
 
-    /// Records that `bytes` of [`Backlog::front`] are sent.
-    pub fn advance(&mut self, bytes: usize) {
+    /// Records that `bytes` of [`Backlog::front`] are sent. Returns the chunk if that was its end.
+    pub fn advance(&mut self, bytes: usize) -> Option<Vec<u8>> {
         self.sent += bytes;
         self.bytes -= bytes;
         if self
@@ -48,9 +48,17 @@ impl Backlog {
             .front()
             .is_some_and(|chunk| chunk.len() <= self.sent)
         {
-            self.capacity -= self.chunks.pop_front().map_or(0, |chunk| chunk.capacity());
+            let sent = self.chunks.pop_front();
+            self.capacity -= sent.as_ref().map_or(0, Vec::capacity);
             self.sent = 0;
+            return sent;
         }
+        None
+    }
+
+    /// Takes all chunks.
+    pub fn take(&mut self) -> VecDeque<Vec<u8>> {
+        std::mem::take(self).chunks
     }
 
     /// Bytes that are not sent yet.

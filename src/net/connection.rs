@@ -1,24 +1,26 @@
 //! One connection: its socket, its input, its output.
 
+mod handover;
 mod output;
 mod room;
 
 use super::backlog::Backlog;
 use super::look_ahead::{LookAhead, next_key};
 use crate::base::time::UnixMs;
+use crate::commands::acl::certificate;
 use crate::exec::{Executor, Outcome, Retry};
 use crate::resp::{FREE_BYTES, Limits, Parser, Progress, ProtocolError, Reply};
+use crate::state::acl::Login;
 use crate::state::clients::ClientFlags;
 use crate::state::eviction::{Loan, Refusal};
-use crate::state::mailbox::Socket;
 use crate::state::replication::Taken;
 use crate::state::request::Request;
 use crate::state::session::ReplyMode;
+use crate::state::socket::Socket;
 use crate::state::waiters::{Verdict, Waiter};
-use crate::state::workers::{Done, Job};
 use crate::state::{ClientInfo, Server, Session};
 use crate::storage::DbIndex;
-use mio::{Interest, Registry, Token};
+use mio::{Registry, Token};
 use output::cut_front;
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -39,6 +41,8 @@ pub const READ_AHEAD: usize = 8 << 10;
 const COLD_AHEAD: usize = 128;
 /// Larger buffers are freed once they are empty.
 const KEEP_BUFFER: usize = 64 << 10;
+/// A request of so many bytes goes to a worker with its buffer, and is not copied.
+const MOVED_BYTES: usize = 64 << 10;
 
 /// How a turn of a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +97,16 @@ pub struct Connection {
     /// Invalidations that were sent while a worker had a request; they are repeated after its
     /// reply.
     repeated_pushes: Vec<u8>,
+    /// While requests in `input` run: the bytes of one that goes to a worker, or 0.
+    moves: Option<usize>,
+    /// Whether a worker has the session, and the reply of another thread to the request that it runs,
+    /// if that has come already.
+    at_worker: bool,
+    early_answer: Option<Vec<u8>>,
+    /// Whether a worker subscribes the client to names, and the messages that come meanwhile: they
+    /// follow its reply.
+    holds_messages: bool,
+    held: Vec<u8>,
     /// Whether it is in its thread's list of connections with replies of this tick, or in that
     /// of a parked tick.
     pub in_tick: bool,
@@ -121,6 +135,8 @@ pub struct Connection {
     /// The peer has closed its end: a read returns what is left, and then the end of the
     /// stream.
     read_closed: bool,
+    /// Its handshake is not over, or not looked at yet.
+    greets: bool,
     /// Nothing more is read: the peer will send nothing more, or is to be disconnected.
     ended: bool,
 }
@@ -130,18 +146,16 @@ impl Connection {
     pub fn new(
         mut socket: Socket,
         info: Arc<ClientInfo>,
-        authenticated: bool,
+        login: Login,
         registry: &Registry,
         token: Token,
     ) -> io::Result<Connection> {
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        match &mut socket {
-            Socket::Tcp(s) => registry.register(s, token, interest)?,
-            Socket::Unix(s) => registry.register(s, token, interest)?,
-        }
+        socket.register(registry, token)?;
+        let greets = socket.is_handshaking();
         Ok(Connection {
+            greets,
             socket,
-            session: Session::new(info, authenticated),
+            session: Session::new(info, login),
             parser: Parser::new(),
             input: Vec::new(),
             run: 0,
@@ -159,6 +173,11 @@ impl Connection {
             in_cold: false,
             long_since_ms: None,
             repeated_pushes: Vec::new(),
+            moves: None,
+            at_worker: false,
+            early_answer: None,
+            holds_messages: false,
+            held: Vec::new(),
             in_tick: false,
             gathered_in: 0,
             in_pending: false,
@@ -177,13 +196,19 @@ impl Connection {
 
     /// Removes the socket from the poll.
     pub(super) fn deregister(&mut self, registry: &Registry) {
-        let done = match &mut self.socket {
-            Socket::Tcp(s) => registry.deregister(s),
-            Socket::Unix(s) => registry.deregister(s),
-        };
-        if let Err(error) = done {
+        if let Err(error) = self.socket.deregister(registry) {
             log::debug!("deregister: {error}");
         }
+    }
+
+    /// Tells the peer that nothing follows, where the protocol has words for it.
+    pub(super) fn say_goodbye(&mut self) {
+        self.socket.close();
+    }
+
+    /// Whether the peer has yet to agree on how to speak.
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.socket.is_handshaking()
     }
 
     /// Records that the socket is readable; `closed`: the peer has closed its end.
@@ -346,7 +371,7 @@ impl Connection {
             match self.receive(scratch) {
                 Ok(0) => return Turn::Closed,
                 Ok(n) => {
-                    executor.server().stats.read(n as u64);
+                    self.count_received(executor, n);
                     self.append(&scratch[..n]);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable = false,
@@ -412,6 +437,12 @@ impl Connection {
         buffer: &[u8],
         requests: &mut u32,
     ) -> io::Result<(usize, Turn)> {
+        if self.greets && !self.socket.is_handshaking() {
+            self.greets = false;
+            if let Some(shown) = self.socket.peer_certificate() {
+                certificate::log_in(executor.server(), &mut self.session, shown);
+            }
+        }
         let n = match received {
             Ok(n) => n,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -426,11 +457,11 @@ impl Connection {
             return Ok((0, Turn::Idle));
         }
         self.reads_much = n >= READ_AHEAD;
-        if n < buffer.len() && !self.read_closed {
+        if self.socket.is_drained(n, buffer.len()) && !self.read_closed {
             // The socket is empty; new data will raise another edge.
             self.readable = false;
         }
-        executor.server().stats.read(n as u64);
+        self.count_received(executor, n);
         let now_ms = executor.now_ms();
         self.session.info.active_ms.store(now_ms, Ordering::Relaxed);
         self.push_queued(executor.server());
@@ -450,6 +481,12 @@ impl Connection {
         Ok((n, turn))
     }
 
+    fn count_received(&self, executor: &Executor, bytes: usize) {
+        executor.server().stats.read(bytes as u64);
+        let total = &self.session.info.net_in_bytes;
+        total.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     /// Appends the messages that were queued for the client before it sent the input just read,
     /// so that they precede the replies to that input. A client that knows of a completed
     /// write, and then asks for a cached key again, has been sent the invalidation before that
@@ -463,10 +500,7 @@ impl Connection {
     }
 
     fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match &mut self.socket {
-            Socket::Tcp(s) => s.read(into),
-            Socket::Unix(s) => s.read(into),
-        }
+        self.socket.read(into)
     }
 
     /// Keeps input for later. Memory grows with the bytes received, not with announced lengths,
@@ -519,9 +553,15 @@ impl Connection {
             return Turn::Closed;
         }
         let input = std::mem::take(&mut self.input);
+        self.moves = Some(0);
         let (used, turn) = self.run_requests(executor, &input[self.run..], requests);
+        let moved = self.moves.take().filter(|bytes| *bytes > 0);
         self.input = input;
         self.run += used;
+        let turn = match moved {
+            Some(bytes) => self.move_to_worker(executor, bytes),
+            None => turn,
+        };
         if self.exceeds_input_limit(executor, 0) {
             return Turn::Closed;
         }
@@ -579,7 +619,7 @@ impl Connection {
                     ahead.advance(input, used + consumed, first, second);
                     let before = self.reply.len();
                     let outcome = match self.may_run(executor, &input[used..], consumed) {
-                        Ok(()) => self.run_one(executor, &input[used..]),
+                        Ok(()) => self.run_one(executor, &input[used..], consumed),
                         Err(Refusal::Never) => self.refuse_one(executor, &input[used..]),
                         Err(Refusal::Later(_)) => {
                             self.parser.reset();
@@ -593,10 +633,10 @@ impl Connection {
                         }
                         self.refuse_reply(before, executor);
                     }
-                    self.parser.reset();
-                    if outcome != Outcome::Slow {
-                        self.spent_loans.extend(self.loan.take());
+                    if self.moves.is_some_and(|bytes| bytes > 0) {
+                        return (used, Turn::Idle);
                     }
+                    self.parser.reset();
                     if let Some(turn) = self.turn_after(outcome) {
                         if turn == Turn::Cold {
                             self.look_ahead(executor, &input[used + consumed..]);
@@ -623,6 +663,9 @@ impl Connection {
 
     /// How the turn ends if the request has to run again; `None`: it has not.
     fn turn_after(&mut self, outcome: Outcome) -> Option<Turn> {
+        if outcome != Outcome::Slow {
+            self.spent_loans.extend(self.loan.take());
+        }
         match outcome {
             Outcome::Paused => Some(Turn::Paused),
             Outcome::Cold => {
@@ -661,7 +704,7 @@ impl Connection {
 
     /// Whether the client has yet to authenticate.
     fn is_locked_out(&self, executor: &Executor) -> bool {
-        !self.session.authenticated && !executor.config().requirepass.is_empty()
+        !self.session.authenticated && !executor.server().users.default_user().is_open()
     }
 
     /// Whether the queued commands and watched keys take more memory than a request may.
@@ -686,7 +729,7 @@ impl Connection {
         executor.server().stats.evicted_clients.add(1);
     }
 
-    fn run_one(&mut self, executor: &mut Executor, input: &[u8]) -> Outcome {
+    fn run_one(&mut self, executor: &mut Executor, input: &[u8], consumed: usize) -> Outcome {
         let args = self.parser.args(input);
         if args.is_empty() {
             return Outcome::Done;
@@ -698,15 +741,20 @@ impl Connection {
             .store(argv_bytes + places, Ordering::Relaxed);
         info.query_bytes.store(input.len(), Ordering::Relaxed);
         let before = self.reply.len();
-        executor.begin_request(self.writes_bytes, self.retry);
+        executor.begin_request(self.writes_bytes, consumed, self.retry);
         let outcome = executor.run(&mut self.session, &args, &mut self.reply);
         self.must_wait |= executor.must_wait();
         self.changes_session |= outcome != Outcome::Cold && !executor.was_plain();
         self.retry = executor.retry();
         if outcome == Outcome::Slow {
-            let request = Request::new(&args);
-            drop(args);
-            return self.leave_to_worker(executor, request);
+            if self.moves.is_none() || consumed < MOVED_BYTES {
+                let request = Request::new(&args);
+                drop(args);
+                let left = self.leave_to_worker(executor, request);
+                return left.map_or(Outcome::Paused, |()| Outcome::Slow);
+            }
+            self.moves = Some(consumed);
+            return Outcome::Slow;
         }
         if self.reply.len() > before {
             self.tick_replies += 1;
@@ -722,63 +770,5 @@ impl Connection {
         executor.refuse_for_memory(&mut self.session, &args, &mut self.reply);
         self.tick_replies += u32::from(self.reply.len() > before);
         Outcome::Done
-    }
-
-    /// Hands the request over to a worker; the following requests wait for its reply.
-    fn leave_to_worker(&mut self, executor: &Executor, request: Request) -> Outcome {
-        // The begun reply was taken back, and many connections may wait for workers.
-        self.reply.buf.shrink_to_fit();
-        self.reply.give_back();
-        let mut job = Job::new(self.session.detach(), request, executor.accesses_noted());
-        job.lent = self.writes_bytes;
-        job.shown = executor.retry().shown;
-        match executor.server().workers.submit(job) {
-            Ok(()) => {
-                let info = &self.session.info;
-                info.set_flag(ClientFlags::BLOCKED, true);
-                Outcome::Slow
-            }
-            Err(job) => {
-                self.session = job.session;
-                Outcome::Paused
-            }
-        }
-    }
-
-    /// Takes session and reply back from the worker that has run the request.
-    pub(super) fn finish_job(&mut self, done: Done, executor: &Executor) {
-        self.session = done.session;
-        self.session.info.set_flag(ClientFlags::BLOCKED, false);
-        self.spent_loans.extend(self.loan.take());
-        let (before, free) = (self.reply.len(), self.tick_start == self.reply.len());
-        self.reply.append(done.reply);
-        self.reply.raw(&std::mem::take(&mut self.repeated_pushes));
-        self.reply.resp3 = self.session.resp3;
-        if self.reply.overflowed {
-            self.tick_replies += 1;
-            self.refuse_reply(before, executor);
-        }
-        if free {
-            // The request was committed before this tick.
-            self.tick_start = self.reply.len();
-        } else if self.reply.len() > before {
-            self.tick_replies += 1;
-        }
-    }
-
-    /// Appends the reply that the client has waited for.
-    pub fn answer(&mut self, reply: &[u8]) {
-        let info = &self.session.info;
-        info.set_flag(ClientFlags::BLOCKED, false);
-        // Replies on this way contain no values that a client may cache.
-        self.repeated_pushes.clear();
-        let free = self.tick_start == self.reply.len();
-        if self.session.answered() {
-            self.reply.raw(reply);
-        }
-        if free {
-            // The request was committed before this tick.
-            self.tick_start = self.reply.len();
-        }
     }
 }

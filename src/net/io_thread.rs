@@ -1,5 +1,6 @@
 //! An IO thread: a poll, its connections, and one executor.
 
+mod cron;
 mod suspended;
 
 use super::connection::{Connection, READ_AHEAD, Turn};
@@ -8,11 +9,13 @@ use super::owed_sync::OwedSync;
 use crate::base::time::UnixMs;
 use crate::commands::Error;
 use crate::exec::{ColdKey, Ended, Executor, Parked};
+use crate::state::acl::Login;
 use crate::state::delivery::Deliveries;
 use crate::state::eviction::Loan;
-use crate::state::mailbox::{FinishedReads, Socket};
+use crate::state::mailbox::FinishedReads;
+use crate::state::socket::Socket;
 use crate::state::workers::Done;
-use crate::state::{ClientId, ClientInfo, Mailbox, Message, Server, Session};
+use crate::state::{ClientId, ClientInfo, Mailbox, Message, Server};
 use crate::storage::engine::waiting::count_as_io_thread;
 use crate::sys::clock;
 use crossbeam_channel::Receiver;
@@ -39,16 +42,12 @@ const EVENTS: usize = 1024;
 const SCRATCH: usize = 64 << 10;
 /// Connections that are read ahead of their turns, at most.
 const TURNS: usize = 16;
-/// How often idle connections and paused clients are checked.
-const CRON: Duration = Duration::from_secs(1);
 /// How often a thread with paused clients checks whether the pause is over.
 const PAUSE_CHECK: Duration = Duration::from_millis(2);
 /// How often a thread with clients that wait for memory checks whether there is any.
 const ROOM_CHECK: Duration = Duration::from_millis(20);
 /// How long a stopping thread waits for the other threads, and how long it sends what is left.
 const LAST_SENDS: Duration = Duration::from_millis(500);
-/// A connection that is idle for so long frees its buffers.
-const IDLE_MS: u64 = 2000;
 /// Bytes of messages appended to clients' outputs before these are sent and requests are
 /// served.
 const DELIVER_BUDGET: usize = 4 << 20;
@@ -98,6 +97,8 @@ pub struct IoThread {
     /// Memory lent to requests of this tick, until it ends.
     loans: Vec<Loan>,
     last_cron: Instant,
+    /// When the next client is over a soft limit for too long, if all of them stay over it.
+    output_deadline_ms: UnixMs,
     stopping: bool,
 }
 
@@ -152,6 +153,7 @@ impl IoThread {
             last_room_check: Instant::now(),
             loans: Vec::new(),
             last_cron: Instant::now(),
+            output_deadline_ms: UnixMs::MAX,
             stopping: false,
         }
     }
@@ -231,7 +233,7 @@ impl IoThread {
             self.read_for_waiters();
             self.time_out();
             self.end_waits();
-            if self.last_cron.elapsed() >= CRON {
+            if self.cron_in() == Duration::ZERO {
                 self.cron();
             }
             self.resume_paused(false);
@@ -247,7 +249,7 @@ impl IoThread {
         } else if !self.paused.is_empty() {
             PAUSE_CHECK
         } else {
-            let mut cron = CRON.saturating_sub(self.last_cron.elapsed());
+            let mut cron = self.cron_in();
             if !self.no_room.is_empty() {
                 cron = cron.min(ROOM_CHECK);
             }
@@ -283,13 +285,19 @@ impl IoThread {
     /// Takes back the sessions that workers have finished, and replies to clients whose wait
     /// has ended.
     fn end_waits(&mut self) {
-        for done in self.executor.server().workers.take_done(self.number) {
+        let done = self.executor.server().workers.take_done(self.number);
+        let is_done = !done.is_empty();
+        for done in done {
             self.finish_job(done);
         }
         for client in self.executor.server().waiters.take_ended(self.number) {
             if let Some(&token) = self.by_client.get(&client) {
                 self.end_wait(token);
             }
+        }
+        if is_done {
+            // What a request has sent to its own client comes before the reply to the next one.
+            self.deliver();
         }
     }
 
@@ -304,6 +312,8 @@ impl IoThread {
         if let Some(deadline_ms) = waiter.deadline_ms {
             self.deadlines.remove(&(deadline_ms, waiter.client.id));
         }
+        let keys = waiter.keys().len();
+        self.executor.server().chores.free(waiter, keys);
         self.send(token);
         self.schedule(token);
     }
@@ -502,27 +512,38 @@ impl IoThread {
             return;
         };
         let server = self.executor.server();
-        match connection.send(&server.client_memory, self.executor.now_ms()) {
-            Ok(n) => server.stats.sent(n as u64),
+        let more = match connection.send(server, self.executor.now_ms()) {
+            Ok((n, more)) => {
+                server.stats.sent(n as u64);
+                let total = &connection.session.info.net_out_bytes;
+                total.fetch_add(n as u64, Ordering::Relaxed);
+                more
+            }
             Err(error) => {
                 log::debug!("client {}: {error}", connection.session.info.id.0);
                 return self.close(token);
             }
-        }
+        };
         let unsent = connection.unsent();
         if unsent == 0 && connection.is_ending() {
             log::debug!("Client closed connection {}", connection.session.info);
             return self.close(token);
         }
         let (config, now_ms) = (self.executor.config(), self.executor.now_ms());
-        if connection.is_over_limit(config, now_ms) {
-            return self.close_for_output(token);
+        if !more && let Some(until_ms) = connection.output_deadline(config, now_ms) {
+            if until_ms < now_ms {
+                return self.close_for_output(token);
+            }
+            self.output_deadline_ms = self.output_deadline_ms.min(until_ms);
         }
         if unsent == 0 && connection.is_leaving() {
             return self.hand_to_feeder(token);
         }
-        if connection.no_room_since_ms.is_some() && connection.may_continue(&self.executor) {
+        let continues = || {
             // It leaves the list at the next check.
+            connection.no_room_since_ms.is_some() && connection.may_continue(&self.executor)
+        };
+        if more || continues() {
             self.schedule(token);
         }
         if unsent >= MUCH_HELD {
@@ -583,11 +604,11 @@ impl IoThread {
     }
 
     /// Takes back a client's session from the worker that has run its request.
-    fn finish_job(&mut self, mut done: Done) {
+    fn finish_job(&mut self, done: Done) {
         let token = self.by_client.get(&done.session.info.id).copied();
         let found = token.and_then(|token| Some((token, self.connections.get_mut(&token)?)));
         let Some((token, connection)) = found else {
-            return self.forget(&mut done.session);
+            return self.executor.server().forget(done.session);
         };
         connection.finish_job(done, &self.executor);
         let waits = connection.session.waiting.is_some();
@@ -599,17 +620,6 @@ impl IoThread {
         } else {
             self.schedule(token);
         }
-    }
-
-    /// Removes a disconnected client from the lists of waiters, subscribers and tracking
-    /// clients.
-    fn forget(&self, session: &mut Session) {
-        let server = self.executor.server();
-        if let Some(waiter) = &session.waiting {
-            server.waiters.abandon(waiter);
-        }
-        server.pubsub.forget(session);
-        server.tracking.stop(session);
     }
 
     /// Sends the output of a connection at the end of the tick.
@@ -626,9 +636,9 @@ impl IoThread {
         let token = Token(self.next_token);
         self.next_token = (self.next_token + 1) % MAILBOX.0;
         let id = info.id;
-        let authenticated = self.executor.config().requirepass.0.is_empty();
+        let login = Login::of_new_client(&self.executor.server().users);
         let registry = self.poll.registry();
-        match Connection::new(socket, info, authenticated, registry, token) {
+        match Connection::new(socket, info, login, registry, token) {
             Ok(connection) => {
                 self.connections.insert(token, connection);
                 self.by_client.insert(id, token);
@@ -668,10 +678,10 @@ impl IoThread {
         let Some(mut connection) = self.connections.remove(&token) else {
             return;
         };
+        connection.say_goodbye();
         connection.deregister(self.poll.registry());
         let id = connection.session.info.id;
         self.by_client.remove(&id);
-        self.forget(&mut connection.session);
         let server = self.executor.server();
         server.client_memory.end(&connection.session.info.account);
         server.client_memory.leave_queue(id);
@@ -680,6 +690,10 @@ impl IoThread {
         {
             self.deadlines.remove(&(deadline_ms, id));
         }
+        for buffer in connection.take_buffers() {
+            server.chores.free_bytes(buffer);
+        }
+        server.forget(connection.session.detach());
         server.clients.remove(id);
     }
 
@@ -689,57 +703,14 @@ impl IoThread {
             return;
         };
         connection.deregister(self.poll.registry());
-        // The feeder sends replicas their messages.
-        self.forget(&mut connection.session);
         let server = self.executor.server();
+        // The feeder sends replicas their messages.
+        server.forget_now(&mut connection.session);
         self.by_client.remove(&connection.session.info.id);
         server.client_memory.end(&connection.session.info.account);
         match connection.take() {
             Some(taken) => server.replication.take(taken),
             None => log::error!("a connection without a PSYNC request was handed to a feeder"),
-        }
-    }
-
-    fn cron(&mut self) {
-        self.last_cron = Instant::now();
-        self.executor.refuse_waiting_jobs();
-        let config = self.executor.config().clone();
-        let timeout_ms = config.timeout_s * 1000;
-        let now_ms = self.executor.now_ms();
-        let mut too_long = Vec::new();
-        let others_wait = self.executor.server().client_memory.has_waiting();
-        let mut stalled = None;
-        let overdue: Vec<Token> = self
-            .connections
-            .iter_mut()
-            .filter_map(|(token, c)| {
-                let info = &c.session.info;
-                let idle_ms = now_ms.since(info.active_ms.load(Ordering::Relaxed));
-                let idle = timeout_ms > 0 && idle_ms > timeout_ms && !exempt_from_timeout(info);
-                if idle {
-                    log::debug!("Closing idle client {info}");
-                }
-                let overdue = idle || info.kill.load(Ordering::Acquire);
-                if idle_ms > IDLE_MS {
-                    c.free_buffers();
-                }
-                if others_wait && c.sends_nothing_more(now_ms) {
-                    stalled = Some(*token);
-                }
-                if !overdue && c.is_over_limit(&config, now_ms) {
-                    too_long.push(*token);
-                }
-                overdue.then_some(*token)
-            })
-            .collect();
-        for token in overdue {
-            self.close(token);
-        }
-        for token in too_long {
-            self.close_for_output(token);
-        }
-        if let Some(token) = stalled {
-            self.close_stalled(token);
         }
     }
 
@@ -776,15 +747,4 @@ impl IoThread {
             self.close(token);
         }
     }
-}
-
-fn exempt_from_timeout(info: &ClientInfo) -> bool {
-    use crate::state::clients::ClientFlags;
-    info.flags().intersects(
-        ClientFlags::MONITOR
-            | ClientFlags::BLOCKED
-            | ClientFlags::PUBSUB
-            | ClientFlags::REPLICA
-            | ClientFlags::MASTER,
-    )
 }

@@ -4,7 +4,7 @@
 use crate::base::recurring::Recurring;
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
-use crate::state::mailbox::Socket;
+use crate::state::socket::Socket;
 use crate::state::{ClientInfo, Message, Server};
 use crate::sys::clock;
 use mio::net::{TcpListener, UnixListener};
@@ -12,7 +12,7 @@ use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket as RawSocket, TcpKeepalive, Type};
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,26 +57,42 @@ enum Listener {
     Unix(UnixListener, PathBuf),
 }
 
+/// A new connection.
+enum Accepted {
+    Plain(Socket),
+    /// To be spoken to in TLS.
+    Tls(mio::net::TcpStream),
+}
+
 /// A TCP address to listen on, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Address {
     host: String,
     port: u16,
+    tls: bool,
 }
 
 impl Address {
     /// The addresses of a configuration, and whether each may be missing on this machine.
     fn all(config: &Config) -> Vec<(Address, bool)> {
-        if config.port == 0 {
-            return Vec::new();
-        }
-        let address = |text: &String| Address {
-            host: text.trim_start_matches('-').to_owned(),
-            port: config.port,
+        let ports = [(config.port, false), (config.tls_port, true)];
+        let ports = ports.into_iter().filter(|(port, _)| *port != 0);
+        let at = |(port, tls)| {
+            let hosts = config.bind.iter();
+            hosts.map(move |text| {
+                let host = text.trim_start_matches('-').to_owned();
+                (Address { host, port, tls }, text.starts_with('-'))
+            })
         };
-        let all = config.bind.iter();
-        all.map(|text| (address(text), text.starts_with('-')))
-            .collect()
+        ports.flat_map(at).collect()
+    }
+
+    /// The parameter that names the port.
+    fn port_parameter(&self) -> &'static str {
+        match self.tls {
+            true => "tls-port",
+            false => "port",
+        }
     }
 }
 
@@ -86,23 +102,26 @@ impl Address {
 fn bind_all(wanted: &[(Address, bool)], backlog: u32) -> Result<Vec<Listener>, ListenError> {
     let mut bound = Vec::new();
     for (address, optional) in wanted {
-        let Address { host, port } = address;
+        let Address { host, port, .. } = address;
         match bind_tcp(host, *port, backlog) {
             Ok(listener) => bound.push(Listener::Tcp(listener, address.clone())),
             Err(error) if may_be_missing(&error, *optional) => {
                 log::info!("not listening on {host}: {error}");
             }
             Err(error) => {
-                let address = format!("{host}:{port}");
+                let name = format!("{host}:{port}");
                 let kind = error.kind();
                 let in_use = kind == io::ErrorKind::AddrInUse;
                 let is_port = in_use || kind == io::ErrorKind::PermissionDenied;
                 if in_use && has_bound(&bound, address_at(host, *port)) {
-                    return Err(ListenError::Twice(address));
+                    return Err(ListenError::Twice(name));
                 }
                 return Err(ListenError::Bind {
-                    parameter: if is_port { "port" } else { "bind" },
-                    address,
+                    parameter: match is_port {
+                        true => address.port_parameter(),
+                        false => "bind",
+                    },
+                    address: name,
                     error,
                 });
             }
@@ -161,7 +180,8 @@ impl Listeners {
             all.push(Listener::Unix(listener, path));
         }
         if all.is_empty() {
-            let parameter = if config.port == 0 { "port" } else { "bind" };
+            let has_port = config.port != 0 || config.tls_port != 0;
+            let parameter = if has_port { "bind" } else { "port" };
             return Err(ListenError::Nothing { parameter });
         }
         Ok(Listeners {
@@ -190,7 +210,7 @@ impl Listeners {
         let wanted = Address::all(config);
         for (nth, (address, _)) in wanted.iter().enumerate() {
             if wanted[..nth].iter().any(|(earlier, _)| earlier == address) {
-                let Address { host, port } = address;
+                let Address { host, port, .. } = address;
                 return Err(ListenError::Twice(format!("{host}:{port}")));
             }
         }
@@ -276,16 +296,20 @@ impl Listeners {
         let config = server.config.load();
         for _ in 0..config.max_new_connections_per_cycle {
             let accepted = match self.all.get(token.0) {
-                Some(Listener::Tcp(l, _)) => l.accept().map(|(s, peer)| {
+                Some(Listener::Tcp(l, address)) => l.accept().map(|(s, peer)| {
                     let laddr = s
                         .local_addr()
                         .map_or_else(|_| String::new(), |a| a.to_string());
                     let local = peer.ip().to_canonical().is_loopback();
-                    (Socket::Tcp(s), peer.to_string(), laddr, local)
+                    let socket = match address.tls {
+                        true => Accepted::Tls(s),
+                        false => Accepted::Plain(Socket::Tcp(s)),
+                    };
+                    (socket, peer.to_string(), laddr, local)
                 }),
                 Some(Listener::Unix(l, path)) => l.accept().map(|(s, _)| {
                     let name = format!("{}:0", path.display());
-                    (Socket::Unix(s), name.clone(), name, true)
+                    (Accepted::Plain(Socket::Unix(s)), name.clone(), name, true)
                 }),
                 None => return false,
             };
@@ -311,7 +335,7 @@ impl Listeners {
 
     fn welcome(
         &mut self,
-        socket: Socket,
+        accepted: Accepted,
         addr: String,
         laddr: String,
         local: bool,
@@ -320,19 +344,27 @@ impl Listeners {
     ) {
         if let Some(refusal) = refusal(config, server, local) {
             server.stats.rejected_connections.add(1);
-            return refuse(socket, refusal);
+            return refuse(accepted, refusal);
         }
+        let socket = match accepted {
+            Accepted::Plain(socket) => socket,
+            Accepted::Tls(tcp) => match server.tls.accept(tcp) {
+                Ok(socket) => Socket::Tls(Box::new(socket)),
+                Err(error) => return log::warn!("{addr}: {error}"),
+            },
+        };
         server.stats.connections.add(1);
         log::debug!("Accepted {addr}");
-        let (fd, flags) = match &socket {
-            Socket::Tcp(s) => {
-                if let Err(error) = set_options(s, config.tcp_keepalive_s) {
-                    log::debug!("{addr}: {error}");
-                }
-                (s.as_raw_fd(), ClientFlags::empty())
-            }
-            Socket::Unix(s) => (s.as_raw_fd(), ClientFlags::UNIX_SOCKET),
+        if let Some(tcp) = socket.tcp()
+            && let Err(error) = set_options(tcp, config.tcp_keepalive_s)
+        {
+            log::debug!("{addr}: {error}");
+        }
+        let flags = match &socket {
+            Socket::Unix(_) => ClientFlags::UNIX_SOCKET,
+            Socket::Tcp(_) | Socket::Tls(_) => ClientFlags::empty(),
         };
+        let fd = socket.as_fd().as_raw_fd();
         let mailboxes = server.mailboxes();
         let thread = self.next_thread % mailboxes.len().max(1);
         self.next_thread = self.next_thread.wrapping_add(1);
@@ -351,7 +383,7 @@ fn refusal(config: &Config, server: &Server, local: bool) -> Option<&'static str
     if server.clients.len() >= config.max_clients as usize {
         return Some("-ERR max number of clients reached\r\n");
     }
-    let protected = config.protected_mode && config.requirepass.0.is_empty();
+    let protected = config.protected_mode && server.users.default_user().is_open();
     (protected && !local).then_some(
         "-DENIED Kedis is running in protected mode: no password is set, so only \
          connections from this machine are taken. To connect from elsewhere set \
@@ -360,13 +392,13 @@ fn refusal(config: &Config, server: &Server, local: bool) -> Option<&'static str
     )
 }
 
-/// Best effort: the peer may have disconnected, and must not block the main thread.
-fn refuse(socket: Socket, text: &str) {
-    let sent = match socket {
-        Socket::Tcp(mut s) => s.write(text.as_bytes()),
-        Socket::Unix(mut s) => s.write(text.as_bytes()),
+/// Best effort: the peer may have disconnected, and must not block the main thread. In TLS
+/// nothing can be said before the handshake, which a refused client is not worth.
+fn refuse(accepted: Accepted, text: &str) {
+    let Accepted::Plain(mut socket) = accepted else {
+        return;
     };
-    if let Err(error) = sent {
+    if let Err(error) = socket.write(text.as_bytes()) {
         log::debug!("cannot send the reason to a refused client: {error}");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::input::Input;
 use super::module::{self, ModuleId};
-use super::reader::{Reader, parse_score};
+use super::reader::{ELEMENT_TIME, Reader, checked_time, parse_score};
 use super::{Dialect, Element, Error, Result, intset, kind, listpack, stream, ziplist, zipmap};
 use crate::base::num;
 use crate::base::time::UnixMs;
@@ -67,7 +67,7 @@ pub fn read_value<I: Input, E: From<Error>>(
             1
         }
         kind::LIST => strings(reader, |item| each(Element::Item(item)))?,
-        kind::SET => strings(reader, |member| each(Element::Member(member)))?,
+        kind::SET => strings(reader, |member| each(Element::member(member)))?,
         kind::ZSET | kind::ZSET_2 => {
             let count = reader.length()?;
             for _ in 0..count {
@@ -133,8 +133,8 @@ fn packed<E: From<Error>>(
 ) -> std::result::Result<u64, E> {
     match number {
         kind::LIST_ZIPLIST => ziplist::for_each(bytes, |item| each(Element::Item(item))),
-        kind::SET_INTSET => intset::for_each(bytes, |member| each(Element::Member(member))),
-        kind::SET_LISTPACK => listpack::for_each(bytes, |member| each(Element::Member(member))),
+        kind::SET_INTSET => intset::for_each(bytes, |member| each(Element::member(member))),
+        kind::SET_LISTPACK => listpack::for_each(bytes, |member| each(Element::member(member))),
         kind::HASH_ZIPMAP => {
             zipmap::for_each(bytes, |name, value| each(field(name, value, UnixMs::NONE)))
         }
@@ -166,11 +166,17 @@ fn packed<E: From<Error>>(
         }
         kind::HASH_LISTPACK_EX_PRE_GA | kind::HASH_LISTPACK_EX => {
             let mut group = Group::<3>::default();
+            let mut last_ms = UnixMs(1);
             let count = listpack::for_each(bytes, |element| {
                 let Some([name, value, expire_ms]) = group.take(element) else {
                     return Ok(());
                 };
-                let expire_ms = num::parse_u64(expire_ms).map(UnixMs).ok_or(FIELD_TIME)?;
+                let expire_ms = num::parse_u64(expire_ms).map(UnixMs).ok_or(ELEMENT_TIME)?;
+                // In the order of their times, and those without one behind them.
+                if expire_ms.is_some() && (last_ms == UnixMs::NONE || expire_ms < last_ms) {
+                    return Err(Error::Corrupt("times of fields that are out of order").into());
+                }
+                last_ms = expire_ms;
                 each(field(name, value, checked_time(expire_ms)?))
             })?;
             Ok(group.count(count)?)
@@ -210,18 +216,6 @@ impl<const N: usize> Group<N> {
             0 => Ok(elements / N as u64),
             _ => Err(Error::Corrupt("an element without its other half")),
         }
-    }
-}
-
-const FIELD_TIME: Error = Error::Corrupt("the time of a field");
-
-/// Redis' maximum of a field's expiry, in ms.
-const FIELD_TIME_MAX: UnixMs = UnixMs((1 << 48) - 1);
-
-fn checked_time(expire_ms: UnixMs) -> Result<UnixMs> {
-    match expire_ms <= FIELD_TIME_MAX {
-        true => Ok(expire_ms),
-        false => Err(FIELD_TIME),
     }
 }
 

@@ -41,7 +41,8 @@ const ANOTHER_TYPE: Error = Error::Corrupt("an element of another type");
 #[derive(Default)]
 pub struct Encoder {
     compress: bool,
-    timeless: bool,
+    /// Types whose elements are written without their times.
+    timeless: &'static [ValueType],
     /// Created when first needed.
     compressor: Option<lzf::Compressor>,
     buffered: Buffered,
@@ -63,7 +64,7 @@ struct State {
     integers: bool,
     /// Whether parts of a module's value were written.
     is_module: bool,
-    /// Fields of the hash have times, none before this; 0 if none has one.
+    /// Fields of the hash, or members of the set, have times, none before this; 0 if none has one.
     first_ms: UnixMs,
 }
 
@@ -104,12 +105,17 @@ impl Encoder {
         }
     }
 
-    /// Leaves the times of fields out, so that Redis 7.0 can load every hash.
+    /// Leaves the times of fields and members out, so that Redis 7.0 can load every hash and set.
     pub fn without_times(self) -> Encoder {
         Encoder {
-            timeless: true,
+            timeless: &[ValueType::Hash, ValueType::Set],
             ..self
         }
+    }
+
+    /// Leaves the times of members out from now on: Redis knows no set that is written with them.
+    pub fn leave_member_times_out(&mut self) {
+        self.timeless = &[ValueType::Set];
     }
 
     /// Begins a collection of `count` elements (of a hash: fields). A `key` is written
@@ -133,10 +139,15 @@ impl Encoder {
         };
     }
 
-    /// Says, after [`Encoder::begin`], that fields of the hash have times, none of them before
-    /// `first_ms`. Only Redis from 7.4 on can load such a hash.
+    /// Says, after [`Encoder::begin`], that fields of the hash or members of the set have times,
+    /// none of them before `first_ms`; 0: none has one. Only Redis from 7.4 on can load such a hash,
+    /// and none such a set.
     pub fn has_times(&mut self, first_ms: UnixMs) {
-        if !self.timeless {
+        if self
+            .state
+            .kind
+            .is_some_and(|kind| !self.timeless.contains(&kind))
+        {
             self.state.first_ms = first_ms;
         }
     }
@@ -153,7 +164,7 @@ impl Encoder {
         let state = &mut self.state;
         let kind = match element {
             Element::Item(_) => ValueType::List,
-            Element::Member(_) => ValueType::Set,
+            Element::Member { .. } => ValueType::Set,
             Element::Scored(..) => ValueType::Zset,
             Element::Field { .. } => ValueType::Hash,
             Element::String(_) => ValueType::String,
@@ -172,7 +183,9 @@ impl Encoder {
             return Ok(());
         }
         match element {
-            Element::Item(bytes) | Element::Member(bytes) | Element::String(bytes) => {
+            Element::Item(bytes)
+            | Element::Member { member: bytes, .. }
+            | Element::String(bytes) => {
                 self.buffered.push(bytes, 0.0);
             }
             Element::Scored(score, member) => self.buffered.push(member, score),
@@ -203,6 +216,9 @@ impl Encoder {
             return Err(Error::Empty);
         }
         if state.streaming {
+            if kind == Some(ValueType::Set) && state.first_ms.is_some() {
+                self.end_module(out);
+            }
             return Ok(());
         }
         match kind {
@@ -279,12 +295,13 @@ impl Encoder {
         };
         self.state.streaming = true;
         let first_ms = self.state.first_ms;
-        out.push(match first_ms {
-            UnixMs::NONE => written_plain(kind),
-            _ => kind::HASH_METADATA,
-        });
-        out.extend_from_slice(&self.state.between);
-        if first_ms.is_some() {
+        if first_ms == UnixMs::NONE {
+            self.head(written_plain(kind), out);
+        } else if kind == ValueType::Set {
+            self.head(kind::MODULE_2, out);
+            return self.put_part(ModulePart::Begin(module::TIMED_SET), out);
+        } else {
+            self.head(kind::HASH_METADATA, out);
             out.extend_from_slice(&first_ms.0.to_le_bytes());
         }
         length(self.state.count, out);
@@ -301,7 +318,13 @@ impl Encoder {
 
     fn put(&mut self, element: Element<'_>, out: &mut Vec<u8>) {
         match element {
-            Element::Item(bytes) | Element::Member(bytes) | Element::String(bytes) => {
+            Element::Member { member, expire_ms } if self.state.first_ms.is_some() => {
+                self.put_part(ModulePart::Text(member), out);
+                self.put_part(ModulePart::Unsigned(expire_ms.0), out);
+            }
+            Element::Item(bytes)
+            | Element::Member { member: bytes, .. }
+            | Element::String(bytes) => {
                 self.string(bytes, out);
             }
             Element::Scored(score, member) => {
@@ -469,7 +492,8 @@ impl State {
     fn can_buffer(&mut self, element: Element<'_>, buffered_bytes: usize) -> bool {
         match element {
             Element::Item(item) => buffered_bytes + item.len() <= MAX_BUFFERED_BYTES,
-            Element::Member(member) => {
+            Element::Member { .. } if self.first_ms.is_some() => false,
+            Element::Member { member, .. } => {
                 self.integers &= num::parse_i64(member).is_some();
                 self.integers && self.count <= INTSET_MEMBERS
             }

@@ -12,8 +12,9 @@
 //! ```
 
 use super::input::Input;
-use super::reader::Reader;
+use super::reader::{Reader, checked_time};
 use super::{Element, Error, Result};
+use crate::base::time::UnixMs;
 use crate::encoding::ValueType;
 
 /// The letters of a name, in the order of their numbers.
@@ -21,6 +22,8 @@ const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 
 /// Bits of the version.
 const VERSION_BITS: u32 = 10;
+
+const TIMED_SET_FAULT: Error = Error::Corrupt("a set with times");
 
 pub(super) const END: u64 = 0;
 pub(super) const UNSIGNED: u64 = 2;
@@ -76,6 +79,9 @@ impl ModuleId {
     /// # Errors
     /// [`Error::Unsupported`] for the values of other modules.
     pub fn value_type(self) -> Result<ValueType> {
+        if self.is_same_type(TIMED_SET) {
+            return Ok(ValueType::Set);
+        }
         let mut known = TYPES.iter();
         let found = known.find(|(_, id)| id.is_same_type(self));
         let (value_type, _) = found.ok_or(Error::Unsupported("values of modules"))?;
@@ -96,6 +102,10 @@ const TYPES: &[(ValueType, ModuleId)] = &[
 
 /// The id of sorted ints, a type of Kvrocks, which has no RDB form of it: all integers, ascending.
 pub const SORTED_INT: ModuleId = ModuleId::new(b"sortedint", 1);
+
+/// The id of sets members of which have times: each member, and its time in Unix ms (0: none). Redis
+/// has such sets from 8.12 on, in a form that is not known here.
+pub(super) const TIMED_SET: ModuleId = ModuleId::new(b"set-times", 1);
 
 /// The id with which values of a type are written; `None` if Redis has the type without a
 /// module.
@@ -150,6 +160,9 @@ pub(super) fn read<I: Input, E: From<Error>>(
     id: ModuleId,
     each: &mut impl FnMut(Element<'_>) -> std::result::Result<(), E>,
 ) -> std::result::Result<u64, E> {
+    if id.is_same_type(TIMED_SET) {
+        return read_timed_set(reader, id, each);
+    }
     let (mut text, mut count) = (Vec::new(), 1);
     each(Element::Module(ModulePart::Begin(id)))?;
     loop {
@@ -167,6 +180,33 @@ pub(super) fn read<I: Input, E: From<Error>>(
             _ => return Err(Error::Corrupt("a module's value").into()),
         };
         each(Element::Module(part))?;
+        count += 1;
+    }
+}
+
+fn read_timed_set<I: Input, E: From<Error>>(
+    reader: &mut Reader<I>,
+    id: ModuleId,
+    each: &mut impl FnMut(Element<'_>) -> std::result::Result<(), E>,
+) -> std::result::Result<u64, E> {
+    if id.version() != TIMED_SET.version() {
+        return Err(Error::Unsupported("newer forms of sets with times").into());
+    }
+    let (mut text, mut count) = (Vec::new(), 0);
+    loop {
+        match reader.length()? {
+            END if count > 0 => return Ok(count),
+            END => return Err(Error::Empty.into()),
+            STRING => reader.string(&mut text)?,
+            _ => return Err(TIMED_SET_FAULT.into()),
+        }
+        if reader.length()? != UNSIGNED {
+            return Err(TIMED_SET_FAULT.into());
+        }
+        each(Element::Member {
+            member: &text,
+            expire_ms: checked_time(UnixMs(reader.length()?))?,
+        })?;
         count += 1;
     }
 }

@@ -142,3 +142,17 @@ fn finish_score(score: f64) -> Result<f64> {
         false => Ok(score + 0.0),
     }
 }
+
+/// The time of a field or member is none.
+pub(super) const ELEMENT_TIME: Error = Error::Corrupt("the time of an element");
+
+/// Redis' maximum of an element's expiry, in ms.
+const ELEMENT_TIME_MAX: UnixMs = UnixMs((1 << 48) - 1);
+
+/// The time of a field or member, if Redis allows it.
+pub(super) fn checked_time(expire_ms: UnixMs) -> Result<UnixMs> {
+    match expire_ms <= ELEMENT_TIME_MAX {
+        true => Ok(expire_ms),
+        false => Err(ELEMENT_TIME),
+    }
+}

@@ -46,7 +46,13 @@ fn unhex(text: &str) -> Vec<u8> {
 /// An element in the notation of the fixtures.
 fn word(element: Element<'_>) -> String {
     match element {
-        Element::String(bytes) | Element::Item(bytes) | Element::Member(bytes) => hex(bytes),
+        Element::String(bytes)
+        | Element::Item(bytes)
+        | Element::Member {
+            member: bytes,
+            expire_ms: UnixMs::NONE,
+        } => hex(bytes),
+        Element::Member { member, expire_ms } => format!("{}@{expire_ms}", hex(member)),
         Element::Scored(score, member) => {
             format!("{}={}", hex(&score.to_be_bytes()), hex(member))
         }
@@ -347,6 +353,15 @@ fn hostile_values() {
             kind::HASH_LISTPACK_EX_PRE_GA,
             &packed(&[b"a", b"b", b"281474976710656"]),
         ),
+        // Fields that are not in the order of their times, and those without one behind them.
+        one_string(
+            kind::HASH_LISTPACK_EX_PRE_GA,
+            &packed(&[b"a", b"b", b"2000", b"c", b"d", b"1999"]),
+        ),
+        one_string(
+            kind::HASH_LISTPACK_EX_PRE_GA,
+            &packed(&[b"a", b"b", b"0", b"c", b"d", b"1999"]),
+        ),
         one_string(kind::ZSET_LISTPACK, &packed(&[b"a"])),
         one_string(kind::ZSET_LISTPACK, &packed(&[b"a", b"nan"])),
         one_string(kind::ZSET_LISTPACK, &packed(&[b"a", b"one"])),
@@ -473,15 +488,15 @@ fn collections_larger_than_small_are_streamed() {
     // Too few elements, too many, and elements of another type.
     encoder.begin(ValueType::Set, 2, None);
     encoder
-        .element(Element::Member(b"1"), &mut out)
+        .element(Element::member(b"1"), &mut out)
         .expect("room");
     assert!(encoder.end(&mut out).is_err());
     encoder.begin(ValueType::Set, 1, None);
     assert!(encoder.element(Element::Item(b"1"), &mut out).is_err());
     encoder
-        .element(Element::Member(b"1"), &mut out)
+        .element(Element::member(b"1"), &mut out)
         .expect("room");
-    assert!(encoder.element(Element::Member(b"2"), &mut out).is_err());
+    assert!(encoder.element(Element::member(b"2"), &mut out).is_err());
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::state::Server;
 use crate::state::replication::{Announcement, Replica};
 use crate::storage::DbIndex;
 use crate::sys::resolve::resolve;
+use crate::tls::Link;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -139,8 +140,9 @@ fn ask(server: &Server, replica: &Replica) -> io::Result<u64> {
                 continue;
             }
         };
+        let wanted = || !server.replication.desired().stop;
         let mut peer = Peer {
-            socket,
+            socket: server.tls.connect(socket, &replica.ip, TIMEOUT, wanted)?,
             input: Vec::new(),
             until: Instant::now() + TIMEOUT,
         };
@@ -152,7 +154,7 @@ fn ask(server: &Server, replica: &Replica) -> io::Result<u64> {
 
 /// A replica as a client sees it.
 struct Peer {
-    socket: TcpStream,
+    socket: Link,
     input: Vec<u8>,
     /// When it must have answered everything.
     until: Instant,
@@ -179,7 +181,7 @@ impl Peer {
     fn ask(&mut self, args: &[&[u8]]) -> io::Result<Value> {
         let mut out = Vec::new();
         command(&mut out, args);
-        self.socket.set_write_timeout(Some(TIMEOUT))?;
+        self.socket.socket().set_write_timeout(Some(TIMEOUT))?;
         self.socket.write_all(&out)?;
         let mut some = [0; 4096];
         loop {
@@ -191,7 +193,7 @@ impl Peer {
             if left.is_zero() || self.input.len() > MAX_ANSWER {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            self.socket.set_read_timeout(Some(left))?;
+            self.socket.socket().set_read_timeout(Some(left))?;
             match self.socket.read(&mut some)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 n => self

@@ -17,13 +17,13 @@ use crate::resp::encode::command;
 use crate::resp::{Limits, Parser, Progress};
 use crate::state::Server;
 use crate::state::clients::ClientFlags;
-use crate::state::mailbox::Socket;
 use crate::state::replication::{Feeding, Psync, Replica, Taken};
+use crate::state::socket::Socket;
 use crate::storage::engine::binlog::{Hold, Watcher};
 use crate::storage::{DbIndex, StorageError, fail_point};
 use crate::sys::clock;
 use crate::types::OpError;
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Poll, Token, Waker};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -137,16 +137,13 @@ impl<'s> Feeder<'s> {
     fn new(server: &'s Arc<Server>, mut taken: Taken) -> io::Result<Feeder<'s>> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        match &mut taken.socket {
-            Socket::Tcp(s) => {
-                if let Err(error) = s.set_nodelay(!server.config.load().repl_disable_tcp_nodelay) {
-                    log::debug!("TCP_NODELAY: {error}");
-                }
-                poll.registry().register(s, SOCKET, interest)?;
-            }
-            Socket::Unix(s) => poll.registry().register(s, SOCKET, interest)?,
+        let nodelay = !server.config.load().repl_disable_tcp_nodelay;
+        if let Some(tcp) = taken.socket.tcp()
+            && let Err(error) = tcp.set_nodelay(nodelay)
+        {
+            log::debug!("TCP_NODELAY: {error}");
         }
+        taken.socket.register(poll.registry(), SOCKET)?;
         let wake = move |waker: &Waker| {
             if let Err(error) = waker.wake() {
                 log::error!("cannot wake a feeder: {error}");
@@ -562,20 +559,25 @@ impl<'s> Feeder<'s> {
     }
 
     fn unsent(&self) -> usize {
-        self.out.len() - self.sent
+        // What the socket has taken and not passed on is bounded, but not sent.
+        self.out.len() - self.sent + usize::from(self.socket.owes())
     }
 
     /// Sends what the socket accepts; returns whether something was sent and nothing is
     /// left.
     fn flush(&mut self) -> Result<bool, End> {
         let mut any = false;
+        if self.socket.owes() {
+            match self.socket.flush() {
+                Ok(()) => any = true,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         while self.sent < self.out.len() {
             let waiting = self.out.get(self.sent..).unwrap_or_default();
-            let sent = match &mut self.socket {
-                Socket::Tcp(s) => s.write(waiting),
-                Socket::Unix(s) => s.write(waiting),
-            };
-            match sent {
+            match self.socket.write(waiting) {
                 Ok(0) => return Err(End::Closed),
                 Ok(n) => {
                     self.sent += n;
@@ -583,6 +585,8 @@ impl<'s> Feeder<'s> {
                     let stats = &self.server.stats;
                     stats.net_output_bytes.add(n as u64);
                     stats.net_repl_output_bytes.add(n as u64);
+                    let total = &self.replica.client.net_out_bytes;
+                    total.fetch_add(n as u64, Ordering::Relaxed);
                     any = true;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -623,11 +627,7 @@ impl<'s> Feeder<'s> {
     fn read_input(&mut self) -> Result<(), End> {
         let mut buffer = [0; 4096];
         loop {
-            let n = match &mut self.socket {
-                Socket::Tcp(s) => s.read(&mut buffer),
-                Socket::Unix(s) => s.read(&mut buffer),
-            };
-            match n {
+            match self.socket.read(&mut buffer) {
                 Ok(0) => return Err(End::Closed),
                 Ok(n) => {
                     let now_ms = clock::unix_ms();
@@ -637,6 +637,8 @@ impl<'s> Feeder<'s> {
                         .active_ms
                         .store(now_ms, Ordering::Relaxed);
                     self.server.stats.net_input_bytes.add(n as u64);
+                    let total = &self.replica.client.net_in_bytes;
+                    total.fetch_add(n as u64, Ordering::Relaxed);
                     self.input
                         .extend_from_slice(buffer.get(..n).unwrap_or_default());
                 }

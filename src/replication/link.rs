@@ -225,7 +225,7 @@ impl<'s> Follower<'s> {
             desired,
             master,
             executor,
-            session: Session::new(info, true),
+            session: Session::of_server(info),
             following,
             distrusted: false,
             waits_for_room: false,
@@ -360,6 +360,10 @@ impl<'s> Follower<'s> {
         if !self.is_wanted() {
             return Err(End::Unwanted);
         }
+        let timeout = Duration::from_secs(self.server.config.load().repl_timeout_s);
+        let wanted = || self.is_wanted();
+        let tls = &self.server.tls;
+        let socket = tls.connect(socket, &self.master.host, timeout, wanted)?;
         self.enter(LinkPhase::Handshake);
         let info = &self.session.info;
         info.kill.store(false, Ordering::Release);
@@ -497,6 +501,7 @@ impl<'s> Follower<'s> {
             }
         }
         let port = match config.replica_announce_port {
+            0 if config.tls_replication && config.tls_port != 0 => config.tls_port.into(),
             0 => self.server.port.load(Ordering::Relaxed),
             port => port.into(),
         };
@@ -559,6 +564,8 @@ impl<'s> Follower<'s> {
         let server = self.server;
         server.replication.set_failover(None);
         note_master(server, Some(self.master.clone()));
+        // Those that waited until there is another master.
+        server.unblock_all();
         server.pause_for_failover(false);
         log::info!("FAILOVER: {} has taken over", self.session.info.addr);
     }

@@ -109,10 +109,13 @@ enum Stage {
     Done,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct ArgRange {
-    start: usize,
-    end: usize,
+/// The place of an argument in the bytes of its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArgRange {
+    /// Its first byte.
+    pub start: usize,
+    /// The byte behind it.
+    pub end: usize,
 }
 
 /// The state of one request between reads.
@@ -173,6 +176,16 @@ impl Parser {
     /// the last [`Parser::advance`]) or, for quoted inline requests, of the parser.
     #[inline]
     pub fn args<'a>(&'a self, buf: &'a [u8]) -> Args<'a> {
+        self.args_in(buf).collect()
+    }
+
+    /// The first two arguments, or fewer if the request has no more or they have not arrived. A
+    /// long request has millions, and is asked for its command after each read.
+    pub fn head<'a>(&'a self, buf: &'a [u8]) -> SmallVec<[&'a [u8]; 2]> {
+        self.args_in(buf).take(2).collect()
+    }
+
+    fn args_in<'a>(&'a self, buf: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         let source = if self.in_unescaped {
             self.unescaped.as_slice()
         } else {
@@ -181,7 +194,6 @@ impl Parser {
         self.ranges
             .iter()
             .map(|range| source.get(range.start..range.end).unwrap_or_default())
-            .collect()
     }
 
     /// The arguments of a complete request, all slices of `buf`. An inline request with quotes
@@ -194,6 +206,13 @@ impl Parser {
         ranges
             .iter()
             .map(|range| buf.get(range.start..range.end).unwrap_or_default())
+    }
+
+    /// Takes the places of the arguments of a complete request in the buffer given to the last
+    /// [`Parser::advance`]; `None` if some are not there.
+    pub fn take_places(&mut self) -> Option<Vec<ArgRange>> {
+        let here = !self.in_unescaped;
+        here.then(|| std::mem::take(&mut self.ranges).into_vec())
     }
 
     /// Number of arguments read so far.

@@ -15,6 +15,11 @@ pub trait Lender: Send + Sync {
 
     /// Returns borrowed bytes: they are free again, or count as the client's.
     fn take_back(&self, bytes: usize);
+
+    /// Whether the process has so many bytes left besides what is lent.
+    fn is_left(&self, _bytes: usize) -> bool {
+        true
+    }
 }
 
 /// Memory that is lent for a reply.

@@ -57,20 +57,8 @@ impl Server {
     /// to others counts as if it were unused so far, since it may be used at any moment. If
     /// nothing is lent, the answer becomes yes after a while: no more memory would be returned.
     pub(super) fn has_memory_for(&self, bytes: u64) -> bool {
-        if bytes < CHECK_BYTES || !self.keeps_to_budget.load(Ordering::Relaxed) {
-            return true;
-        }
-        let taken = self.buffers_taken();
-        self.engine.reserve_for_clients(taken.saturating_add(bytes));
-        let budget = self.engine.memory_budget();
-        let wanted = bytes.saturating_add(self.client_memory.lent());
-        let fits = || process::rss_bytes().is_none_or(|rss| rss.saturating_add(wanted) <= budget);
-        let has = fits() || {
-            self.give_back();
-            fits()
-        };
         let (since, now_us) = (&self.no_memory_since_us, clock::mono_us());
-        if has {
+        if self.is_left(bytes) {
             since.store(0, Ordering::Relaxed);
             return true;
         }
@@ -80,6 +68,30 @@ impl Server {
         }
         let is_long = since_us > 0 && now_us.saturating_sub(since_us) > GIVE_UP_US;
         is_long && self.client_memory.lent() == 0
+    }
+
+    /// Whether the process has so many bytes left besides what is lent, once caches have shrunk.
+    pub(super) fn is_left(&self, bytes: u64) -> bool {
+        if bytes < CHECK_BYTES || !self.keeps_to_budget.load(Ordering::Relaxed) {
+            return true;
+        }
+        let taken = self.buffers_taken();
+        self.engine.reserve_for_clients(taken.saturating_add(bytes));
+        let budget = self.engine.memory_budget();
+        let wanted = bytes.saturating_add(self.client_memory.lent());
+        let lack = || {
+            let rss = process::rss_bytes().unwrap_or(0);
+            rss.saturating_add(wanted).saturating_sub(budget)
+        };
+        match lack() {
+            0 => true,
+            much => {
+                self.engine.evict_blocks(much);
+                self.engine.reserve_for_clients(taken.saturating_add(bytes));
+                self.give_back();
+                lack() == 0
+            }
+        }
     }
 
     /// The most that the process should use.
@@ -124,6 +136,8 @@ impl Server {
             };
             used = used.saturating_sub(unused(&figures));
         }
+        // What is lent is charged to the cache, but may be unused so far.
+        used = used.saturating_add(self.client_memory.lent());
         // The memory of clients is charged to the cache, as that of memtables is.
         let cached = engine.cache_taken();
         engine.limit_cache(left(cached, used, most));

@@ -1,5 +1,6 @@
 //! All connected clients, as other threads than their own see them.
 
+use super::acl::User;
 use super::client_id::ClientId;
 use super::client_memory::Account;
 use crate::base::time::{AtomicUnixMs, UnixMs};
@@ -33,6 +34,12 @@ bitflags::bitflags! {
         const REPLICA = 1 << 8;
         /// Is the master of this server.
         const MASTER = 1 << 9;
+        /// Takes redirections to the master of this server (CLIENT CAPA redirect).
+        const TAKES_REDIRECT = 1 << 10;
+        /// Reads from this server though it is a replica (READONLY).
+        const READS_REPLICA = 1 << 11;
+        /// Brings the data of another server (CLIENT IMPORT-SOURCE): to it no key has expired.
+        const IMPORT_SOURCE = 1 << 12;
         /// Gets invalidations of keys that it has read.
         const TRACKING = 1 << 16;
         /// Gets invalidations of all keys with some prefixes instead.
@@ -57,8 +64,8 @@ pub struct ClientNames {
     pub lib_name: Vec<u8>,
     /// CLIENT SETINFO LIB-VER.
     pub lib_ver: Vec<u8>,
-    /// The authenticated user.
-    pub user: String,
+    /// As whom it acts; `None`: the server itself.
+    pub user: Option<Arc<User>>,
 }
 
 /// One client. Its own thread writes the fields, others read them.
@@ -109,6 +116,14 @@ pub struct ClientInfo {
     pub watched_keys: AtomicUsize,
     /// Registry index of the last command; `u32::MAX`: none yet.
     pub last_command: AtomicU32,
+    /// Bytes received from it.
+    pub net_in_bytes: AtomicU64,
+    /// Bytes sent to it.
+    pub net_out_bytes: AtomicU64,
+    /// Commands that it has run, those of transactions and scripts among them.
+    pub commands: AtomicU64,
+    /// While it watches keys: set when one of them has changed.
+    pub watch_failed: Mutex<Option<Arc<AtomicBool>>>,
     /// Set by CLIENT KILL and read by the thread that owns the client.
     pub kill: AtomicBool,
     /// Names.
@@ -160,12 +175,30 @@ impl ClientInfo {
             account: Account::default(),
             watched_keys: AtomicUsize::new(0),
             last_command: AtomicU32::new(u32::MAX),
+            net_in_bytes: AtomicU64::new(0),
+            net_out_bytes: AtomicU64::new(0),
+            commands: AtomicU64::new(0),
+            watch_failed: Mutex::new(None),
             kill: AtomicBool::new(false),
-            names: Mutex::new(ClientNames {
-                user: "default".to_owned(),
-                ..ClientNames::default()
-            }),
+            names: Mutex::default(),
         }
+    }
+
+    /// Whether a watched key has changed, so that EXEC will fail.
+    pub fn exec_fails(&self) -> bool {
+        let failed = self.watch_failed.lock();
+        failed
+            .as_ref()
+            .is_some_and(|failed| failed.load(Ordering::Relaxed))
+    }
+
+    /// Whether it acts as this user.
+    pub fn acts_as(&self, user: &Arc<User>) -> bool {
+        let names = self.names.lock();
+        names
+            .user
+            .as_ref()
+            .is_some_and(|mine| Arc::ptr_eq(mine, user))
     }
 
     /// Its flags.

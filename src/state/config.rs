@@ -5,6 +5,7 @@
 //! - `value`, `types` and `events` define the values.
 //! - `lex` splits lines into words, `file` reads files, `args` the command line.
 //! - `rewrite` writes a file back; `docs` writes `--help` and the manual's table.
+//! - `tls` reads names of protocols and ciphers.
 //! - `shared` hands the configuration to the threads; `memory` is the budget.
 //!
 //! Invariants: a `Config` holds only values within their bounds, whatever their source. A
@@ -25,28 +26,32 @@ mod shared;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod types;
 mod value;
 
 use std::path::{Path, PathBuf};
 
 use crate::base::glob;
+use crate::state::commandlog::LogKind;
 use crate::sys::files::create_dir_all;
 
 pub use args::{Given, Startup};
 pub use docs::{help_text, markdown_table};
 pub use events::NotifyEvents;
-pub use file::{ConfigError, Origin, Places, Reason};
+pub use file::{ConfigError, Origin, Places, Reason, read_bounded};
 pub use kind::ParamKind;
+pub use lex::quote_always;
 pub use lex::{LexError, quote, split};
 pub use memory::memory_budget;
 use params::PARAMS;
 pub use params::{Config, Flag, Param};
+pub use rewrite::replace_file;
 pub use shared::SharedConfig;
 pub use types::{
     AllowAccess, AppendFsync, BufferLimit, BufferLimits, BusyScope, Directory, DumpName, FileName,
     LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames, SanitizePayload,
-    SavePoints, Secret, UserLines, WordFlags,
+    SavePoints, Secret, TlsAuthClients, TlsAuthClientsUser, UserLines, WordFlags,
 };
 pub use value::{Source, ValueError};
 
@@ -186,6 +191,38 @@ impl Config {
             .collect()
     }
 
+    /// A Cuckoo filter has at least two buckets. `changed`: the parameter to refuse.
+    fn check_filters(&self, changed: &str) -> Result<(), ValueError> {
+        let (slots, size) = (u64::from(self.cf_bucket_size), self.cf_initial_size);
+        match changed {
+            _ if 2 * slots <= size => Ok(()),
+            "cf-bucket-size" => {
+                let most = (size / 2).min(255) as i64;
+                Err(ValueError::module_range(changed, 1, most))
+            }
+            "cf-initial-size" => {
+                let least = (2 * slots) as i64;
+                Err(ValueError::module_range(changed, least, 1 << 30))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The limit and the length of a log of commands.
+    pub fn command_log(&self, kind: LogKind) -> (i64, u64) {
+        match kind {
+            LogKind::Slow => (self.slowlog_log_slower_than_us, self.slowlog_max_len),
+            LogKind::LargeRequest => (
+                self.commandlog_request_larger_than,
+                self.commandlog_large_request_max_len,
+            ),
+            LogKind::LargeReply => (
+                self.commandlog_reply_larger_than,
+                self.commandlog_large_reply_max_len,
+            ),
+        }
+    }
+
     /// The parameters of LFU counting, if the policy is an LFU one.
     pub fn lfu(&self) -> Option<super::access::Lfu> {
         let counts = matches!(
@@ -239,6 +276,14 @@ impl Config {
     /// features.
     pub fn path(&self, path: &Path) -> Option<PathBuf> {
         (!path.as_os_str().is_empty()).then(|| self.dir.join(path))
+    }
+
+    /// The port that clients are told of: `port`, or `tls-port` if there is no other.
+    pub fn first_port(&self) -> u16 {
+        match self.port {
+            0 => self.tls_port,
+            port => port,
+        }
     }
 
     /// The number of IO threads, at least one. By default one processor is left for flushes,

@@ -295,7 +295,8 @@ impl Server {
         let now = limit.min(self.engine.spare_cache_now());
         let memory = &self.client_memory;
         let is_turn = || loan.is_some() || memory.is_turn_of(client);
-        let has = || needs.removes || self.has_memory_for(more);
+        let tables = self.engine.reserved_for_tables();
+        let has = || needs.removes || self.has_memory_for(more.saturating_add(tables));
         let lends = || has() && memory.try_lend(now, more);
         if more > 0 && !(is_turn() && lends()) {
             memory.queue_up(client);
@@ -319,7 +320,9 @@ impl Server {
             .lending_limit(config)
             .min(self.engine.spare_cache_now());
         let fits = || {
-            self.client_memory.taken().saturating_add(bytes) <= limit && self.has_memory_for(bytes)
+            let with_tables = bytes.saturating_add(self.engine.reserved_for_tables());
+            self.client_memory.taken().saturating_add(bytes) <= limit
+                && self.has_memory_for(with_tables)
         };
         fits() || {
             self.evict_stalled(limit, bytes, false);
@@ -355,6 +358,14 @@ impl Lender for Server {
 
     fn take_back(&self, bytes: usize) {
         self.client_memory.take_back(bytes as u64);
+    }
+
+    fn is_left(&self, bytes: usize) -> bool {
+        let is_left = Server::is_left(self, bytes as u64);
+        if !is_left {
+            self.engine.ask_for_tables();
+        }
+        is_left
     }
 }
 

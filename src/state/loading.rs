@@ -14,6 +14,8 @@ pub struct Loading {
     total_bytes: AtomicU64,
     loaded_bytes: AtomicU64,
     used_memory: AtomicU64,
+    keys: AtomicU64,
+    expired_keys: AtomicU64,
 }
 
 /// The progress of a load.
@@ -54,6 +56,18 @@ impl Loading {
     /// Sets the memory of the data in the server that wrote the file.
     pub fn note_used_memory(&self, bytes: u64) {
         self.used_memory.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Sets how many keys the last RDB file had, and how many more it had whose time was over.
+    pub fn note_keys(&self, keys: u64, expired: u64) {
+        self.keys.store(keys, Ordering::Relaxed);
+        self.expired_keys.store(expired, Ordering::Relaxed);
+    }
+
+    /// The keys that the last RDB file had, and those whose time was over.
+    pub fn keys(&self) -> (u64, u64) {
+        let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        (get(&self.keys), get(&self.expired_keys))
     }
 
     /// Ends the load: clients are served from now on.

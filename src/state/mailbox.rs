@@ -3,21 +3,13 @@
 
 use super::client_id::ClientId;
 use super::delivery::{Deliveries, Delivery};
+use super::socket::Socket;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Messages that a mailbox holds.
 const CAPACITY: usize = 16 * 1024;
-
-/// An accepted socket, on its way to the thread that will own it.
-#[derive(Debug)]
-pub enum Socket {
-    /// TCP.
-    Tcp(mio::net::TcpStream),
-    /// A Unix socket.
-    Unix(mio::net::UnixStream),
-}
 
 /// What the reads of the disk that are done were for.
 #[derive(Debug)]

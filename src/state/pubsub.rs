@@ -30,7 +30,7 @@ use crate::resp::Reply;
 use crate::storage::txn::events::Event;
 use crate::sys::lock_order::{Lock, RwLock};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -197,6 +197,24 @@ impl PubSub {
     pub fn for_each(&self, kind: SubscriptionKind, mut each: impl FnMut(&[u8])) {
         let tables = self.tables.read();
         tables.of(kind).keys().for_each(|name| each(name));
+    }
+
+    /// The clients that are subscribed to a name for which `is_meant` is true.
+    pub fn subscribers_of(
+        &self,
+        is_meant: impl Fn(SubscriptionKind, &[u8]) -> bool,
+    ) -> BTreeSet<ClientId> {
+        let tables = self.tables.read();
+        let mut clients = BTreeSet::new();
+        for kind in KINDS {
+            for (name, subscribers) in tables.of(kind) {
+                if is_meant(kind, name) {
+                    let lists = subscribers.0.iter();
+                    clients.extend(lists.flat_map(|(_, list)| list.iter().copied()));
+                }
+            }
+        }
+        clients
     }
 
     /// Subscribes a client, on its own thread, which owns `outbox`.

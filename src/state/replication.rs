@@ -6,7 +6,7 @@
 
 use super::client_memory::Account;
 use super::config::MasterAddr;
-use super::mailbox::Socket;
+use super::socket::Socket;
 use super::subscriptions::SubscriptionKind;
 use super::waiters::{AckWait, Verdict, Waiters};
 use super::{ClientId, ClientInfo};
@@ -34,6 +34,8 @@ pub struct Announcement {
     pub format: Option<u32>,
     /// Whether it accepts a data set of unknown length (`eof`).
     pub eof: bool,
+    /// Whether it reads sets whose members have times (`set-times`).
+    pub set_times: bool,
     /// Whether it wants only the data set, without the stream that follows.
     pub rdb_only: bool,
     /// The parts of the data set that it wants; `None`: all.
@@ -358,6 +360,13 @@ pub struct Desired {
 }
 
 impl Desired {
+    /// Whether a failover goes on in which this server has given its role away and the other one
+    /// has not taken it yet.
+    pub fn hands_over(&self) -> bool {
+        let failover = self.failover.as_ref();
+        failover.is_some_and(|failover| failover.in_progress)
+    }
+
     /// Whether nothing has changed since `earlier`, and the threads are not to end.
     pub fn is_still(&self, earlier: &Desired) -> bool {
         self.version == earlier.version && !self.stop

@@ -1,6 +1,8 @@
 //! One client, as its commands see and change it. Owned by the client's IO thread.
 
 use super::Server;
+use super::acl::Login;
+use super::chores::{Chores, MANY};
 use super::clients::{ClientFlags, ClientInfo};
 use super::delivery::Delivery;
 use super::replication::{Announcement, Psync};
@@ -81,8 +83,17 @@ pub struct Multi {
     pub aborted: bool,
     /// The traits of all of them together.
     pub traits: Traits,
+    /// The DB that the next command will find selected.
+    pub db: DbIndex,
     /// Memory of the queue, in bytes.
     bytes: usize,
+}
+
+impl Multi {
+    /// Memory of the queue, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
 }
 
 /// One client, as its commands see and change it.
@@ -90,6 +101,8 @@ pub struct Multi {
 pub struct Session {
     /// The part that other threads see.
     pub info: Arc<ClientInfo>,
+    /// As whom it acts.
+    pub login: Login,
     /// Whether it is authenticated, or need not be.
     pub authenticated: bool,
     /// Which replies it gets.
@@ -136,10 +149,18 @@ pub struct Session {
 
 impl Session {
     /// A newly connected client.
-    pub fn new(info: Arc<ClientInfo>, authenticated: bool) -> Session {
+    pub fn new(info: Arc<ClientInfo>, login: Login) -> Session {
+        let session = Session::acting(info, login);
+        session.show_user();
+        session
+    }
+
+    /// A session of a client that others know already.
+    fn acting(info: Arc<ClientInfo>, login: Login) -> Session {
         Session {
             info,
-            authenticated,
+            authenticated: login.is_open(),
+            login,
             reply_mode: ReplyMode::On,
             close_after_reply: false,
             resp3: false,
@@ -164,11 +185,35 @@ impl Session {
         }
     }
 
+    /// The server itself, which may do everything.
+    pub fn of_server(info: Arc<ClientInfo>) -> Session {
+        Session::new(info, Login::superuser())
+    }
+
+    /// A session for the command of a client that waits, on another thread than its own.
+    pub fn of_waiter(info: Arc<ClientInfo>) -> Session {
+        let user = info.names.lock().user.clone();
+        Session::acting(info, user.map_or_else(Login::superuser, Login::of))
+    }
+
+    /// Acts as somebody else from now on. `authenticated`: it has proved to be the one.
+    pub fn log_in(&mut self, login: Login, authenticated: bool) {
+        self.login = login;
+        self.authenticated = authenticated;
+        self.show_user();
+    }
+
+    /// Shows other threads as whom it acts.
+    fn show_user(&self) {
+        self.info.names.lock().user = self.login.user().cloned();
+    }
+
     /// A session for the commands of a script of this client: SELECT and HELLO affect the
     /// script only. `pending`: writes of this thread, maybe of this client, wait for their
     /// commit.
     pub fn for_script(&self, on_replica: bool, pending: bool) -> Session {
-        let mut session = Session::new(self.info.clone(), self.authenticated);
+        let mut session = Session::acting(self.info.clone(), self.login.clone());
+        session.authenticated = self.authenticated;
         session.deny_blocking = true;
         session.is_script = true;
         session.began_on_replica = on_replica;
@@ -186,7 +231,8 @@ impl Session {
     /// Moves the session out, for another thread that runs a request of the client. A
     /// placeholder stays, which waits for the reply.
     pub fn detach(&mut self) -> Session {
-        let mut stays = Session::new(self.info.clone(), self.authenticated);
+        let mut stays = Session::acting(self.info.clone(), self.login.clone());
+        stays.authenticated = self.authenticated;
         stays.resp3 = self.resp3;
         stays.wait_for_answer(true);
         std::mem::replace(self, stays)
@@ -264,9 +310,25 @@ impl Session {
 
     /// MULTI: begins to queue commands.
     pub fn begin_multi(&mut self) {
-        self.multi = Some(Box::default());
+        let multi = Multi {
+            db: self.db,
+            ..Multi::default()
+        };
+        self.multi = Some(Box::new(multi));
         self.info.set_flag(ClientFlags::MULTI, true);
         self.info.multi_commands.store(0, Ordering::Relaxed);
+    }
+
+    /// The DB that a command uses which runs or is queued now.
+    pub fn next_db(&self) -> DbIndex {
+        self.multi.as_ref().map_or(self.db, |multi| multi.db)
+    }
+
+    /// A queued command selects a DB.
+    pub fn will_select(&mut self, db: DbIndex) {
+        if let Some(multi) = self.multi.as_deref_mut() {
+            multi.db = db;
+        }
     }
 
     /// Queues a command, unless EXEC will fail anyway.
@@ -289,10 +351,12 @@ impl Session {
     }
 
     /// Records that a command could not be queued: EXEC will fail, so the queue is emptied.
-    pub fn abort_multi(&mut self) {
+    pub fn abort_multi(&mut self, chores: &Chores) {
         if let Some(multi) = self.multi.as_deref_mut() {
             multi.aborted = true;
-            multi.queue = Vec::new();
+            let queue = std::mem::take(&mut multi.queue);
+            let commands = queue.len();
+            chores.free(queue, commands);
             multi.bytes = 0;
             self.info.multi_bytes.store(0, Ordering::Relaxed);
         }
@@ -310,18 +374,24 @@ impl Session {
     }
 
     /// Ends MULTI: removes the queue and all watches.
-    pub fn end_multi(&mut self) {
-        self.multi = None;
+    pub fn end_multi(&mut self, chores: &Chores) {
+        if let Some(multi) = self.multi.take() {
+            let commands = multi.queue.len();
+            chores.free(multi, commands);
+        }
         self.info.set_flag(ClientFlags::MULTI, false);
         self.info.multi_commands.store(-1, Ordering::Relaxed);
         self.info.multi_bytes.store(0, Ordering::Relaxed);
-        self.unwatch();
+        self.unwatch(chores);
     }
 
     /// Its watches, created if there are none.
     pub fn watch(&mut self, table: &Arc<Watchers>) -> &mut Watch {
-        self.watch
-            .get_or_insert_with(|| Box::new(Watch::new(table.clone())))
+        self.watch.get_or_insert_with(|| {
+            let watch = Box::new(Watch::new(table.clone()));
+            *self.info.watch_failed.lock() = Some(watch.failed());
+            watch
+        })
     }
 
     /// Its watches, if any.
@@ -330,8 +400,12 @@ impl Session {
     }
 
     /// Ends all watches.
-    pub fn unwatch(&mut self) {
-        self.watch = None;
+    pub fn unwatch(&mut self, chores: &Chores) {
+        if let Some(watch) = self.watch.take() {
+            *self.info.watch_failed.lock() = None;
+            let keys = watch.len();
+            chores.free(watch, keys);
+        }
         self.info.watched_keys.store(0, Ordering::Relaxed);
     }
 
@@ -341,10 +415,51 @@ impl Session {
         queued + self.watch.as_ref().map_or(0, |watch| watch.memory())
     }
 
+    /// About how many parts it has that are freed, or taken out of tables, one by one.
+    pub fn parts(&self) -> usize {
+        let queued = self.multi.as_ref().map_or(0, |multi| multi.queue.len());
+        let watched = self.watch.as_ref().map_or(0, |watch| watch.len());
+        let waits_for = self.waiting.as_ref().map_or(0, |wait| wait.keys().len());
+        queued + watched + waits_for + self.named_parts()
+    }
+
+    /// How many of these are subscriptions and prefixes.
+    pub fn named_parts(&self) -> usize {
+        let tracking = self.tracking.as_ref();
+        self.subscriptions.len() + tracking.map_or(0, |tracking| tracking.prefixes.len())
+    }
+
     /// Whether the client is connected by loopback or the Unix socket.
     pub fn is_local(&self) -> bool {
         self.info.flags().contains(ClientFlags::UNIX_SOCKET)
             || self.info.addr.starts_with("127.")
             || self.info.addr.starts_with("[::1]")
+    }
+}
+
+impl Server {
+    /// Removes a client that has disconnected from the lists of waiters, subscribers and tracking
+    /// clients; if that takes long, as a chore.
+    pub fn forget(&self, mut session: Session) {
+        let tracked = match session.tracking.is_some() {
+            true => self.tracking.table_size().0,
+            false => 0,
+        };
+        if session.parts().max(tracked) <= MANY {
+            return self.forget_now(&mut session);
+        }
+        let forget = move |server: &Server| server.forget_now(&mut session);
+        if let Err(Some(chore)) = self.chores.leave(Box::new(forget)) {
+            chore(self);
+        }
+    }
+
+    /// The same, at once.
+    pub fn forget_now(&self, session: &mut Session) {
+        if let Some(waiter) = &session.waiting {
+            self.waiters.abandon(waiter);
+        }
+        self.pubsub.forget(session);
+        self.tracking.stop(session);
     }
 }

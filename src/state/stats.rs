@@ -26,6 +26,31 @@ impl Counter {
 /// How many buckets a latency histogram has: powers of two of microseconds.
 pub const LATENCY_BUCKETS: usize = 32;
 
+/// Commands over the slow log's limit.
+#[derive(Debug, Default)]
+pub struct SlowStats {
+    /// How many.
+    pub calls: Counter,
+    /// Their total duration in microseconds.
+    pub usec: Counter,
+    /// The longest of them, in microseconds.
+    pub longest_usec: AtomicU64,
+}
+
+impl SlowStats {
+    fn note(&self, usec: u64) {
+        self.calls.add(1);
+        self.usec.add(usec);
+        self.longest_usec.fetch_max(usec, Ordering::Relaxed);
+    }
+
+    fn reset(&self) {
+        self.calls.reset();
+        self.usec.reset();
+        self.longest_usec.store(0, Ordering::Relaxed);
+    }
+}
+
 /// The counters of one command.
 #[derive(Debug, Default)]
 pub struct CommandStats {
@@ -37,6 +62,8 @@ pub struct CommandStats {
     pub rejected: Counter,
     /// Number of failures.
     pub failed: Counter,
+    /// Slow runs.
+    pub slow: SlowStats,
     /// Calls by duration: bucket `i` counts those below 2^i µs.
     pub latency: [Counter; LATENCY_BUCKETS],
 }
@@ -63,6 +90,7 @@ impl CommandStats {
         self.usec.reset();
         self.rejected.reset();
         self.failed.reset();
+        self.slow.reset();
         self.latency.iter().for_each(Counter::reset);
     }
 }
@@ -100,10 +128,24 @@ pub struct Stats {
     pub error_replies: Counter,
     /// Failed AUTHs.
     pub auth_failures: Counter,
+    /// Commands denied for want of the permission for the command,
+    pub denied_commands: Counter,
+    /// for a key,
+    pub denied_keys: Counter,
+    /// for a channel,
+    pub denied_channels: Counter,
+    /// and for a DB.
+    pub denied_dbs: Counter,
+    /// Certificates of clients with a name that no user has.
+    pub denied_certificates: Counter,
     /// Rows of dead collections removed.
     pub reclaimed_rows: Counter,
+    /// Bytes of values that the collection of the value log has written again.
+    pub value_log_moved_bytes: Counter,
     /// Commands over the slow log's limit.
-    pub slow_commands: Counter,
+    pub slow: SlowStats,
+    /// Requests that a slow-command worker has run.
+    pub worker_requests: Counter,
     /// Clients closed because of the memory of all clients.
     pub evicted_clients: Counter,
     /// Clients closed because their unsent output was too large.
@@ -164,6 +206,14 @@ impl Stats {
         }
     }
 
+    /// Counts a slow run of the command with this registry index.
+    pub fn was_slow(&self, index: usize, usec: u64) {
+        self.slow.note(usec);
+        if let Some(command) = self.per_command.get(index) {
+            command.slow.note(usec);
+        }
+    }
+
     /// Counts an error reply; `text` begins with its code.
     pub fn error(&self, text: &str) {
         self.error_replies.add(1);
@@ -197,14 +247,21 @@ impl Stats {
             &self.keyspace_misses,
             &self.error_replies,
             &self.auth_failures,
+            &self.denied_commands,
+            &self.denied_keys,
+            &self.denied_channels,
+            &self.denied_dbs,
+            &self.denied_certificates,
             &self.reclaimed_rows,
-            &self.slow_commands,
+            &self.value_log_moved_bytes,
+            &self.worker_requests,
             &self.evicted_clients,
             &self.output_limit_disconnections,
             &self.query_limit_disconnections,
         ] {
             counter.reset();
         }
+        self.slow.reset();
         self.errors.lock().clear();
         self.per_command.iter().for_each(CommandStats::reset);
     }

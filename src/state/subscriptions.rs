@@ -45,6 +45,11 @@ impl Subscriptions {
         }
     }
 
+    /// The number of all names.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(BTreeSet::len).sum()
+    }
+
     /// Whether there are no subscriptions.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(BTreeSet::is_empty)

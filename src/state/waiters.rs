@@ -15,7 +15,12 @@
 //!    ├→ Done                      timed out or unblocked
 //!    └→ Abandoned                 gone: nothing is taken on its behalf any more
 //! ```
+//!
+//! A client may wait for a million keys: to take it out of the lists of all is a chore (see
+//! [`super::chores`]). Its thread is told after that.
 
+use super::Server;
+use super::chores::{Chores, MANY};
 use super::client_id::ClientId;
 use super::clients::ClientInfo;
 use super::request::Request;
@@ -136,6 +141,11 @@ impl Waiter {
         }
     }
 
+    /// Whether it takes long to do something with each of its keys.
+    pub fn has_many_keys(&self) -> bool {
+        self.keys().len() > MANY
+    }
+
     fn waits_for(&self, hash: u64, key: &[u8]) -> bool {
         let first = self.by_hash.partition_point(|(other, _)| *other < hash);
         let same_hash = self.by_hash.iter().skip(first);
@@ -250,6 +260,7 @@ pub struct Waiters {
     /// By IO thread: the clients whose wait has ended. At most all waiting clients are here.
     ended: Box<[Shard<Vec<ClientId>>]>,
     interest: Arc<Interest>,
+    chores: Arc<Chores>,
     next_ticket: AtomicU64,
     clients: AtomicUsize,
     timed: AtomicUsize,
@@ -258,12 +269,13 @@ pub struct Waiters {
 
 impl Waiters {
     /// No waiting clients, for so many IO threads.
-    pub fn new(interest: Arc<Interest>, threads: usize) -> Waiters {
+    pub fn new(interest: Arc<Interest>, chores: Arc<Chores>, threads: usize) -> Waiters {
         Waiters {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             by_client: Mutex::default(),
             ended: (0..threads.max(1)).map(|_| Mutex::default()).collect(),
             interest,
+            chores,
             next_ticket: AtomicU64::new(0),
             clients: AtomicUsize::new(0),
             timed: AtomicUsize::new(0),
@@ -377,7 +389,7 @@ impl Waiters {
     }
 
     /// Ends the wait of a claimed client. Returns the thread that must be woken.
-    pub fn finish(&self, waiter: &Waiter, verdict: Verdict) -> Option<usize> {
+    pub fn finish(&self, waiter: &Arc<Waiter>, verdict: Verdict) -> Option<usize> {
         let mut phase = waiter.phase.lock();
         let here = matches!(*phase, Phase::Claimed);
         if here {
@@ -385,7 +397,7 @@ impl Waiters {
         }
         drop(phase);
         // The thread that abandoned it has removed it.
-        here.then(|| self.end(waiter))
+        here.then(|| self.end(waiter)).flatten()
     }
 
     /// Ends the wait of a client, unless it has ended or is being served. Returns the thread
@@ -393,12 +405,12 @@ impl Waiters {
     pub fn interrupt(&self, client: ClientId, verdict: Verdict) -> Option<usize> {
         let waiter = self.by_client.lock().get(&client).cloned()?;
         let here = waiter.step(Phase::Done(Some(verdict)));
-        here.then(|| self.end(&waiter))
+        here.then(|| self.end(&waiter)).flatten()
     }
 
     /// Ends the wait of a client whose timeout has passed. Returns `false` if the client is
     /// being served at this moment.
-    pub fn time_out(&self, waiter: &Waiter) -> bool {
+    pub fn time_out(&self, waiter: &Arc<Waiter>) -> bool {
         if waiter.step(Phase::Done(Some(Verdict::TimedOut))) {
             self.end(waiter);
         }
@@ -406,12 +418,12 @@ impl Waiters {
     }
 
     /// Ends the wait of a disconnected client: nothing is served to it from now on.
-    pub fn abandon(&self, waiter: &Waiter) {
+    pub fn abandon(&self, waiter: &Arc<Waiter>) {
         let mut phase = waiter.phase.lock();
         let entered = matches!(*phase, Phase::Waiting | Phase::Claimed);
         *phase = Phase::Abandoned;
         drop(phase);
-        if entered {
+        if entered && self.leaves(waiter, |server, waiter| server.waiters.take_out(waiter)) {
             self.take_out(waiter);
         }
     }
@@ -427,7 +439,30 @@ impl Waiters {
         list.map_or_else(Vec::new, |list| std::mem::take(&mut *list.lock()))
     }
 
-    fn end(&self, waiter: &Waiter) -> usize {
+    /// Takes a client out of the lists of its keys, or leaves that to others, who then tell its
+    /// thread. Returns the thread that must be woken.
+    fn end(&self, waiter: &Arc<Waiter>) -> Option<usize> {
+        let here = self.leaves(waiter, |server, waiter| {
+            let thread = server.waiters.end_now(waiter);
+            server.wake_threads([thread]);
+        });
+        here.then(|| self.end_now(waiter))
+    }
+
+    /// Leaves a client with many keys to others, who do this. `true`: it has few, or nobody takes it.
+    fn leaves(&self, waiter: &Arc<Waiter>, then: fn(&Server, &Waiter)) -> bool {
+        if !waiter.has_many_keys() {
+            return true;
+        }
+        let waiter = waiter.clone();
+        let left = self
+            .chores
+            .leave(Box::new(move |server| then(server, &waiter)));
+        left.is_err()
+    }
+
+    /// Takes a client out of the lists of its keys. Returns the thread that must be woken.
+    fn end_now(&self, waiter: &Waiter) -> usize {
         self.take_out(waiter);
         let thread = waiter.client.thread;
         if let Some(list) = self.ended.get(thread) {
@@ -436,6 +471,7 @@ impl Waiters {
         thread
     }
 
+    /// Takes a client out of the lists of its keys.
     fn take_out(&self, waiter: &Waiter) {
         for key in waiter.keys() {
             let mut shard = self.shard(key.hash).lock();

@@ -216,6 +216,11 @@ impl Watch {
         self.bytes
     }
 
+    /// What is set when a key changes.
+    pub fn failed(&self) -> Arc<AtomicBool> {
+        self.dirty.clone()
+    }
+
     /// Whether a key has changed.
     pub fn is_dirty(&self) -> bool {
         self.dirty.load(Ordering::Acquire)

@@ -1,23 +1,37 @@
-//! Slow-command workers: threads for slow scripts, KEYS on large DBs, requests of thousands of
-//! words, and reads of thousands of rows.
+//! Slow-command workers: threads for slow scripts, KEYS on large DBs, requests and transactions of
+//! thousands of words or a mebibyte, and reads of thousands of rows.
 //!
 //! A script starts on its client's IO thread, with a time slice. If that is exceeded, the
 //! script is taken back, and the request moves with the client's session to a worker, which
 //! runs it to its end; the IO thread serves its other clients meanwhile. Workers may hold keys
 //! for long, so IO threads and other workers do not wait for these (see
 //! [`crate::storage::engine::locks`]): commands that need them are tried again, and are refused
-//! once the script counts as slow. Workers give precedence to owners that were turned away (see
+//! once the script counts as slow. Very many keys they hold one by one, so that commands on other
+//! keys go on ([`crate::storage::engine::locks::sets`]). Workers give precedence to owners that were turned away (see
 //! `storage::engine::fair_queue`).
+//!
+//! Workers may wait for the disk, too, and serve clients that wait for keys if that has to.
+//!
+//! Any number of clients can send requests that take minutes, such as insertions of a hundred
+//! thousand items that each move thousands of others. Such a request ends early when its client is
+//! gone or the server stops ([`Workers::verdict`]): it is taken back as a whole. So that requests of
+//! a second do not wait behind them, one worker more than the configured number gives each request
+//! only a [turn](TURN) of its time. What is not done by then is taken back and left to the other
+//! workers, which run it to its end. A bound after which clients get an error would fail requests
+//! that only have to wait their turn, and lasting ones are no rarity: a union of sets of ten million
+//! members takes as long as it takes.
 
 use super::Session;
 use super::request::Request;
 use crate::base::time::UnixMs;
 use crate::resp::Reply;
-use crate::storage::DbIndex;
+use crate::state::{ClientId, Clients};
 use crate::storage::engine::locks::Owner;
+use crate::storage::{DbIndex, StorageError};
 use crate::sys::lock_order::{self, Lock, RwLock};
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select};
 use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -26,6 +40,26 @@ use std::time::{Duration, Instant};
 const QUEUE: usize = 16 * 1024;
 /// How soon requests that could not run are tried again, at the latest.
 pub const PAUSE_CHECK: Duration = Duration::from_millis(10);
+
+/// How long a request may run on the worker that gives turns. The time is lost for a request that
+/// takes longer; most that an IO thread leaves to a worker take a few milliseconds.
+const TURN: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 100 });
+
+/// Keys whose waiting clients are to be served, and their DBs.
+pub type ReadyKeys = Vec<(DbIndex, Box<[u8]>)>;
+
+/// What a worker does next.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one for each worker, on its stack, and nearly always of the large variant"
+)]
+pub enum Next {
+    /// To run this request.
+    Job(Job),
+    /// To serve the clients that wait for these keys.
+    Serve(ReadyKeys),
+}
 
 /// A slow request.
 #[derive(Debug)]
@@ -40,6 +74,10 @@ pub struct Job {
     pub noted: bool,
     /// Whether a worker has tried to run it.
     pub tried: bool,
+    /// Whether it has waited for tables.
+    pub waited: bool,
+    /// Whether it has taken longer than a turn, so that only the other workers run it.
+    pub is_long: bool,
     /// Bytes that are lent for its writes.
     pub lent: usize,
     /// Bytes of memory that its reply lacked; 0: none.
@@ -57,6 +95,8 @@ impl Job {
             shown: false,
             noted,
             tried: false,
+            waited: false,
+            is_long: false,
             lent: 0,
             wanted: 0,
             wanted_since_ms: UnixMs::NONE,
@@ -105,29 +145,41 @@ pub enum NotKilled {
 struct Current {
     /// Whether a request runs, so that the worker may hold keys.
     at_work: bool,
+    /// The client whose request runs, and since when.
+    client: Option<(ClientId, Instant)>,
     script: Option<Arc<Running>>,
     /// Keys that other threads have made ready, whose waiting clients also need a key that this
     /// worker holds.
-    postponed: Vec<(DbIndex, Box<[u8]>)>,
+    postponed: ReadyKeys,
 }
 
 /// One worker.
 #[derive(Debug)]
 pub struct Worker {
     owner: Owner,
+    /// Whether requests run here only for a turn.
+    gives_turns: bool,
     now: lock_order::Mutex<Current, { Lock::WorkerNow as u8 }>,
 }
 
 impl Worker {
-    /// Marks the worker as running a request.
-    pub fn begin(&self) {
-        self.now.lock().at_work = true;
+    /// Marks the worker as running a request of this client, or as serving clients.
+    pub fn begin(&self, client: Option<ClientId>) {
+        let mut now = self.now.lock();
+        now.at_work = true;
+        now.client = client.map(|client| (client, Instant::now()));
+    }
+
+    /// Called when the request is over, before its changes are committed: it cannot end early any
+    /// more.
+    pub fn request_done(&self) {
+        self.now.lock().client = None;
     }
 
     /// Called when the request is over and its keys are released. Returns keys whose waiting
     /// clients have to be served before this is called again. The worker is done when there are
     /// none.
-    pub fn end(&self) -> Vec<(DbIndex, Box<[u8]>)> {
+    pub fn end(&self) -> ReadyKeys {
         let mut now = self.now.lock();
         now.at_work = !now.postponed.is_empty();
         std::mem::take(&mut now.postponed)
@@ -140,6 +192,12 @@ pub struct Workers {
     /// Number of workers that run a script; read often.
     running: AtomicUsize,
     jobs: (Sender<Option<Job>>, Receiver<Option<Job>>),
+    /// Those that have had their turn.
+    long_jobs: (Sender<Option<Job>>, Receiver<Option<Job>>),
+    /// Keys whose waiting clients any worker is to serve: at most those that clients wait for.
+    ready: Mutex<BTreeSet<(DbIndex, Box<[u8]>)>>,
+    /// Has a message if there are some.
+    ready_news: (Sender<()>, Receiver<()>),
     /// Number of queued jobs that were tried and could not run.
     tried: AtomicUsize,
     /// Results that the clients' threads have not taken yet; at most one per client.
@@ -156,6 +214,9 @@ impl Default for Workers {
             all: RwLock::default(),
             running: AtomicUsize::new(0),
             jobs: bounded(QUEUE),
+            long_jobs: bounded(QUEUE),
+            ready: Mutex::default(),
+            ready_news: bounded(1),
             tried: AtomicUsize::new(0),
             done: lock_order::Mutex::default(),
             done_count: AtomicUsize::new(0),
@@ -167,9 +228,10 @@ impl Default for Workers {
 
 impl Workers {
     /// Adds a worker; `owner` is that of its transactions.
-    pub fn add(&self, owner: Owner) -> Arc<Worker> {
+    pub fn add(&self, owner: Owner, gives_turns: bool) -> Arc<Worker> {
         let worker = Arc::new(Worker {
             owner,
+            gives_turns,
             now: lock_order::Mutex::default(),
         });
         self.all.write().push(worker.clone());
@@ -182,7 +244,11 @@ impl Workers {
     /// The queue is full; returns the job.
     pub fn submit(&self, job: Job) -> Result<(), Box<Job>> {
         let tried = job.tried;
-        let sent = self.jobs.0.try_send(Some(job));
+        let queue = match job.is_long {
+            true => &self.long_jobs.0,
+            false => &self.jobs.0,
+        };
+        let sent = queue.try_send(Some(job));
         if !tried {
             // For workers that sleep because all queued jobs have been tried.
             self.ended.1.notify_one();
@@ -195,15 +261,38 @@ impl Workers {
         }
     }
 
-    /// The next request, for a worker; waits for one. `None`: the server stops.
-    pub fn next(&self) -> Option<Job> {
-        let job = self.jobs.1.recv().ok().flatten();
+    /// What a worker does next; waits for something. `None`: the server stops.
+    pub fn next(&self, worker: &Worker) -> Option<Next> {
+        let none = never();
+        let long_jobs = match worker.gives_turns {
+            true => &none,
+            false => &self.long_jobs.1,
+        };
+        let serve = || {
+            let keys = std::mem::take(&mut *self.ready.lock());
+            Some(Next::Serve(keys.into_iter().collect()))
+        };
+        if self.ready_news.1.try_recv().is_ok() {
+            return serve();
+        }
+        let job = select! {
+            recv(self.ready_news.1) -> _ => return serve(),
+            recv(self.jobs.1) -> job => job.ok().flatten(),
+            recv(long_jobs) -> job => job.ok().flatten(),
+        };
         let job = job.filter(|_| !self.are_stopping());
         if job.is_none() {
             self.wake_for_stop();
         }
         self.taken(job.as_ref());
-        job
+        job.map(Next::Job)
+    }
+
+    /// Leaves the clients that wait for a key to the next free worker.
+    pub fn serve(&self, db: DbIndex, key: Box<[u8]>) {
+        self.ready.lock().insert((db, key));
+        // An error: there is a message already.
+        let _ = self.ready_news.0.try_send(());
     }
 
     fn taken(&self, job: Option<&Job>) {
@@ -212,19 +301,34 @@ impl Workers {
         }
     }
 
+    /// Queues a request that has had its turn for the other workers.
+    pub fn pass_on(&self, mut job: Job) {
+        job.tried = false;
+        self.submit_in_the_end(job);
+    }
+
+    /// Queues a request; waits while the queue is full. `false`: the server stops.
+    fn submit_in_the_end(&self, mut job: Job) -> bool {
+        while let Err(back) = self.submit(job) {
+            if self.wait_for_end(PAUSE_CHECK) {
+                return false;
+            }
+            job = *back;
+        }
+        true
+    }
+
     /// Requeues a request that could not run now, because clients are paused or its keys are
     /// held. If all queued requests have been tried, returns their number.
     pub fn try_later(&self, mut job: Job) -> Option<usize> {
         job.tried = true;
         self.tried.fetch_add(1, Ordering::Relaxed);
-        while let Err(back) = self.submit(job) {
-            if self.wait_for_end(PAUSE_CHECK) {
-                return None;
-            }
-            job = *back;
+        if !self.submit_in_the_end(job) {
+            return None;
         }
         let tried = self.tried.load(Ordering::Relaxed);
-        (self.jobs.1.len() <= tried).then_some(tried)
+        let queued = self.jobs.1.len() + self.long_jobs.1.len();
+        (queued <= tried).then_some(tried)
     }
 
     /// Wakes one worker, which wakes the next: this also reaches workers that start later. A
@@ -238,7 +342,8 @@ impl Workers {
         if self.stopping.load(Ordering::Acquire) {
             return None;
         }
-        let taken = self.jobs.1.try_recv().ok()?;
+        let taken = (self.jobs.1.try_recv()).or_else(|_| self.long_jobs.1.try_recv());
+        let taken = taken.ok()?;
         if taken.is_none() {
             // The server stops, and this message was for a worker.
             self.wake_for_stop();
@@ -302,6 +407,17 @@ impl Workers {
         self.running.load(Ordering::Acquire) > 0
     }
 
+    /// Whether there is no worker without a script, among those that run scripts.
+    pub fn are_all_running(&self) -> bool {
+        let running = self.running.load(Ordering::Acquire);
+        running > 0 && running >= self.for_scripts()
+    }
+
+    fn for_scripts(&self) -> usize {
+        let all = self.all.read();
+        all.iter().filter(|worker| !worker.gives_turns).count()
+    }
+
     /// The running scripts, longest-running first.
     fn running(&self) -> Vec<Arc<Running>> {
         if !self.any_running() {
@@ -325,7 +441,7 @@ impl Workers {
     pub fn are_all_slow(&self, threshold: Duration) -> bool {
         let running = self.running();
         let is_slow = |running: &Arc<Running>| running.started.elapsed() >= threshold;
-        let workers = self.all.read().len();
+        let workers = self.for_scripts();
         workers > 0 && running.len() >= workers && running.iter().all(is_slow)
     }
 
@@ -337,17 +453,15 @@ impl Workers {
     }
 
     /// Leaves the clients that wait for `key` to the worker with this owner, which serves them
-    /// when its request is over. `false`: it is over already.
-    pub fn postpone(&self, owner: Owner, db: DbIndex, key: &[u8]) -> bool {
+    /// when its request is over. `false`: it is over already; `None`: the owner is no worker.
+    pub fn postpone(&self, owner: Owner, db: DbIndex, key: &[u8]) -> Option<bool> {
         let all = self.all.read();
-        let Some(worker) = all.iter().find(|worker| worker.owner == owner) else {
-            return false;
-        };
+        let worker = all.iter().find(|worker| worker.owner == owner)?;
         let mut now = worker.now.lock();
         if now.at_work {
             now.postponed.push((db, key.into()));
         }
-        now.at_work
+        Some(now.at_work)
     }
 
     /// SCRIPT KILL, FUNCTION KILL: stops the longest-running script that can be stopped.
@@ -369,6 +483,31 @@ impl Workers {
             None => return Err(NotKilled::OtherSort),
         }
         Ok(())
+    }
+
+    /// Whether the request that runs on a worker goes on. Called by its commands, every few
+    /// milliseconds.
+    ///
+    /// # Errors
+    /// [`StorageError::Ended`]: the server stops, the client is gone, or the script that the command
+    /// is part of was killed. [`StorageError::ReadBudgetSpent`]: its turn is over.
+    pub fn verdict(&self, worker: &Worker, clients: &Clients) -> Result<(), StorageError> {
+        let (client, killed) = {
+            let now = worker.now.lock();
+            let script = now.script.as_ref();
+            let killed = script.is_some_and(|script| script.kill.load(Ordering::Acquire));
+            (now.client, killed)
+        };
+        let is_gone = |client| clients.get(client).is_none();
+        if self.are_stopping() || killed || client.is_some_and(|(client, _)| is_gone(client)) {
+            return Err(StorageError::Ended);
+        }
+        match client {
+            Some((_, since)) if worker.gives_turns && since.elapsed() >= TURN => {
+                Err(StorageError::ReadBudgetSpent)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether the server stops.
@@ -402,14 +541,17 @@ mod tests {
             let addr = || "127.0.0.1:1".into();
             let flags = ClientFlags::empty();
             let info = ClientInfo::new(ClientId(1), addr(), addr(), -1, 0, UnixMs::NONE, flags);
-            let session = Session::new(Arc::new(info), true);
+            let session = Session::of_server(Arc::new(info));
             Job::new(session, Request::new(&[name]), false)
         };
         let workers = Workers::default();
-        let next = || {
-            let job = workers.next().unwrap();
-            let name = job.request.args()[0].to_vec();
-            (job, name)
+        let worker = workers.add(Owner(1), false);
+        let next = || match workers.next(&worker) {
+            Some(Next::Job(job)) => {
+                let name = job.request.args()[0].to_vec();
+                (job, name)
+            }
+            other => panic!("{other:?}"),
         };
         workers.submit(job(b"first")).unwrap();
         assert_eq!(workers.try_later(next().0), Some(1));
@@ -440,7 +582,8 @@ mod tests {
         let (ended, end) = channel();
         for n in 1..=3 {
             let (workers, ended) = (workers.clone(), ended.clone());
-            std::thread::spawn(move || ended.send(workers.next().is_none()));
+            let worker = workers.add(Owner(n), n == 2);
+            std::thread::spawn(move || ended.send(workers.next(&worker).is_none()));
             let stopped = end.recv_timeout(Duration::from_secs(20));
             assert_eq!(stopped, Ok(true), "worker {n}");
         }

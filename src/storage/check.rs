@@ -4,10 +4,11 @@
 use crate::base::time::UnixMs;
 use crate::encoding::keys::element;
 use crate::encoding::meta::decode_reclaim;
-use crate::encoding::meta::{MetaView, Statement};
+use crate::encoding::meta::{Base, LongString, MetaView, Statement};
 use crate::encoding::reader::Reader;
 use crate::encoding::stream::{ConsumerRow, GroupRow};
 use crate::encoding::system::Counts;
+use crate::encoding::values::ValueRef;
 use crate::encoding::{CollectionId, ValueType, keys, tag};
 use crate::storage::Direction;
 use crate::storage::cache::ranges::{self, CachedRange};
@@ -21,6 +22,9 @@ use rustc_hash::FxBuildHasher;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
+
+/// How much is read from the disk at a time.
+const READAHEAD_BYTES: usize = 1 << 20;
 
 /// The result of a check.
 #[derive(Debug, Default)]
@@ -71,6 +75,9 @@ struct Found {
     times: BTreeMap<CollectionId, u64>,
     elements: BTreeMap<(CollectionId, u8), u64>,
     streams: BTreeMap<CollectionId, Stated>,
+    /// Strings with a base by their meta rows, and the bytes of the bases.
+    based: BTreeMap<CollectionId, LongString>,
+    bases: BTreeMap<CollectionId, u64>,
     dead: BTreeSet<CollectionId>,
 }
 
@@ -92,11 +99,23 @@ impl Engine {
         let mut rows = self.db.raw_iterator_cf_opt(&keyspace.cf, {
             let mut read = rocksdb::ReadOptions::default();
             read.set_total_order_seek(true);
+            read.fill_cache(false);
+            read.set_readahead_size(READAHEAD_BYTES);
             read
         });
         rows.seek_to_first();
+        let mut bytes = Vec::new();
         while let Some((key, value)) = rows.item() {
             found.take_row(key, value)?;
+            if let Some(id) = keys::split_base(key) {
+                let at = ValueRef::decode(value)?;
+                bytes.clear();
+                if let Err(error) = self.values.read(&at, 0..at.len, &mut bytes, true) {
+                    let fault = format!("DB {}: string {}: {error}", db.0, id.0);
+                    report.faults.push(fault);
+                }
+                found.bases.insert(id, at.len);
+            }
             report.rows += 1;
             rows.next();
         }
@@ -302,12 +321,19 @@ impl Found {
         }
         let due_ms = found.meta.due_ms;
         if due_ms.is_some() {
+            self.counts.timed += 1;
             self.due.insert((due_ms, user_key.to_vec()));
         }
         if found.meta.rows {
             let kind = found.meta.kind;
             if due_ms.is_some() {
                 self.due_times.insert(found.id()?, due_ms);
+            }
+            if kind == ValueType::String {
+                let long = LongString::decode(found.body)?;
+                if long.base != Base::None {
+                    self.based.insert(long.id, long);
+                }
             }
             let stated = kind.statements(found.body)?;
             self.claims.insert(found.id()?, Claim { kind, stated });
@@ -372,6 +398,7 @@ impl Found {
             ));
         }
         self.judge_times(db, faults);
+        self.judge_bases(db, faults);
         for ((id, element), count) in &self.elements {
             let known = self.dead.contains(id)
                 || self
@@ -411,6 +438,27 @@ impl Found {
 }
 
 impl Found {
+    fn judge_bases(&self, db: u16, faults: &mut Vec<String>) {
+        for (id, long) in &self.based {
+            let fits = |len: &u64| match long.base {
+                Base::Patched => *len <= long.len,
+                _ => *len == long.len,
+            };
+            let len = self.bases.get(id);
+            if !len.is_some_and(fits) {
+                faults.push(format!(
+                    "db {db}: string {} of {} bytes has a base of {len:?}",
+                    id.0, long.len
+                ));
+            }
+        }
+        for id in self.bases.keys() {
+            if !self.based.contains_key(id) && !self.dead.contains(id) {
+                faults.push(format!("db {db}: string {} states no base", id.0));
+            }
+        }
+    }
+
     fn judge_times(&self, db: u16, faults: &mut Vec<String>) {
         for (id, _) in self
             .times

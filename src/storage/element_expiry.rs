@@ -4,6 +4,7 @@
 //! A pass reads the index of keys with timed elements up to its time. A key in that index may have
 //! millions of elements that are due at once. Then each slice takes some of them, in the order of
 //! the collection's own index, and the next slice continues behind them: behind the tombstones, too.
+//! Between two slices of a key, threads that wait for the key have it.
 
 use crate::base::time::UnixMs;
 use crate::encoding::keys::{self, RowKey};
@@ -24,6 +25,10 @@ const LOOKED_UP: usize = 64;
 
 /// Most bytes of elements that one slice removes, not counting the last one.
 const SLICE_BYTES: usize = 1 << 20;
+
+/// How often a slice may find the key locked that the slice before has worked on, until the key is
+/// left for the next pass: commands on it are short.
+const REFUSED_MAX: u32 = 100;
 
 /// A collection of which less than 1/`SHRUNK` of its peak is left is compacted.
 const SHRUNK: u64 = 4;
@@ -46,6 +51,8 @@ pub struct ElementPass {
     within: Option<(CollectionId, RowKey)>,
     /// The earliest time of a key that was skipped because another owner held its lock.
     left_ms: UnixMs,
+    /// How many slices in a row found the key locked whose elements they were to continue with.
+    refused: u32,
     /// The DB got another keyspace meanwhile (SWAPDB): the next pass does the rest.
     broken: bool,
 }
@@ -90,6 +97,7 @@ impl Txn {
             begun: None,
             within: None,
             left_ms: UnixMs::MAX,
+            refused: 0,
             broken: false,
         })
     }
@@ -115,7 +123,11 @@ impl Txn {
             }
             txn.expire_some_elements(pass, limit)
         })?;
-        pass.begun = None;
+        if let Some((at, _)) = pass.begun.take()
+            && let Some((_, key)) = pass.due.get(at)
+        {
+            self.let_others_in(pass.db, key);
+        }
         if pass.done == pass.due.len() {
             pass.due.clear();
             pass.done = 0;
@@ -158,10 +170,16 @@ impl Txn {
             && let Some((due_ms, key)) = pass.due.get(pass.done).cloned()
         {
             if !self.try_lock(pass.db, &key) {
+                if removed == 0 && pass.within.is_some() && pass.refused < REFUSED_MAX {
+                    pass.refused += 1;
+                    pass.begun = Some((pass.done, due_ms));
+                    break;
+                }
                 pass.left_ms = pass.left_ms.min(due_ms);
                 pass.done += 1;
                 continue;
             }
+            pass.refused = 0;
             let slice = self.expire_elements_of(pass, due_ms, &key, &mut allowance)?;
             removed += slice.members.len();
             match slice.next_ms {
@@ -295,6 +313,7 @@ impl Txn {
                 self.delete_row(db, &keys::placed(time_tag, id, place))?;
             }
             self.delete_row(db, row_key)?;
+            self.note_row(db, row_key, false)?;
             members.push(keys::member_at(place).into());
         }
         let removed = rows.len() as u64;

@@ -10,7 +10,7 @@ pub mod durability;
 mod fail_point;
 pub(super) mod fair_queue;
 mod families;
-mod files;
+pub(in crate::storage) mod files;
 pub mod gate;
 mod heal;
 pub mod history;
@@ -31,6 +31,7 @@ mod snapshot;
 mod stalls;
 mod syncs;
 pub(super) mod upstream;
+pub(in crate::storage) mod values;
 pub mod waiting;
 pub(super) mod wal;
 mod whole;
@@ -43,7 +44,7 @@ pub use files::is_copy;
 pub use keyspace::Keyspace;
 pub(super) use open::read_counts;
 pub(super) use salvage::Salvage;
-pub(super) use snapshot::ReadSnapshot;
+pub(super) use snapshot::{KeepFiles, ReadSnapshot};
 
 use crate::base::hash::SharedHash;
 use crate::encoding::system::{self, Upstream};
@@ -54,13 +55,13 @@ use crate::storage::engine::disk::Disk;
 use crate::storage::engine::durability::Durability;
 use crate::storage::engine::fair_queue::FairQueue;
 use crate::storage::engine::gate::Gate;
-use crate::storage::engine::history::History;
 use crate::storage::engine::lineage::Lineage;
 use crate::storage::engine::listeners::Listeners;
 use crate::storage::engine::locks::{Locks, Owner};
 use crate::storage::engine::options::{RocksOptions, StorageConfig};
 use crate::storage::engine::readers::Readers;
 use crate::storage::engine::reserve::Reservation;
+use crate::storage::engine::values::ValueLog;
 use crate::storage::engine::wal::marks::Keeper;
 use crate::storage::rank::RankIndexes;
 use crate::storage::{DbIndex, Result, StorageError};
@@ -71,7 +72,7 @@ use heal::Health;
 use rocksdb::{BoundColumnFamily, DBWithThreadMode, MultiThreaded, WriteBatch};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 pub(super) type Db = DBWithThreadMode<MultiThreaded>;
 
@@ -117,6 +118,11 @@ pub(super) struct Memory {
     cache_limit: AtomicU64,
     /// The part of the block cache's memory that is reserved for clients.
     pub(super) reserved_for_clients: Reservation,
+    /// The memory that long keys in memtables will take when their tables are written, in bytes; 0 if
+    /// all are short.
+    pub(super) for_tables: AtomicUsize,
+    /// Somebody lacks memory that is reserved for tables.
+    pub(super) wants_tables: AtomicBool,
 }
 
 impl Memory {
@@ -129,6 +135,8 @@ impl Memory {
             budget: AtomicU64::new(budget),
             cache_limit: AtomicU64::new(config.cache_bytes(budget)),
             reserved_for_clients: Reservation::new(&options.system_rows()),
+            for_tables: AtomicUsize::new(0),
+            wants_tables: AtomicBool::new(false),
         }
     }
 }
@@ -148,6 +156,8 @@ pub struct Engine {
     /// The commit lock: commits are numbered and written one after the other.
     pub(super) commit: Mutex<CommitState, { Lock::Commit as u8 }>,
     pub(super) durability: Durability,
+    /// The bytes of long values.
+    pub(super) values: ValueLog,
     /// Collections whose rows are written before the commit that makes them reachable.
     pub(super) ahead: Ahead,
     /// The next id of a collection.
@@ -204,18 +214,10 @@ impl Engine {
             mend::begin_anew(&db, &system_cf, &binlog_cf)?;
         }
         open::renew_history_if_toggled(&db, &system_cf, &binlog_cf, config.binlog_enabled)?;
-        let replication_id =
-            open::system_row_or_insert(&db, &system_cf, system::REPLICATION_ID, || {
-                Ok(hex(&random_bytes::<20>()?).into_bytes())
-            })?;
-        let ancestors = match db.get_pinned_cf(&system_cf, system::ANCESTORS)? {
-            Some(row) => system::decode_ancestors(&row)?,
-            None => Vec::new(),
-        };
+        let history = open::history(&db, &system_cf)?;
         let mut state = open::state(&db, &system_cf)?;
-        let replication_id = String::from_utf8_lossy(&replication_id).into_owned();
         let upstream = match db.get_pinned_cf(&system_cf, system::UPSTREAM)? {
-            Some(row) => Upstream::decode(&row, &replication_id, state.binlog_position)?,
+            Some(row) => Upstream::decode(&row, &history.id, state.binlog_position)?,
             None => None,
         };
         let keyspaces = open::load_keyspaces(
@@ -241,6 +243,7 @@ impl Engine {
             access: Access::default(),
             memory: Memory::new(&config, &options),
             durability: Durability::new(state.binlog_position),
+            values: ValueLog::open(&config.dir, config.value_log_segment_bytes)?,
             ahead: Ahead::default(),
             next_id: AtomicU64::new(state.next_id),
             commit: Mutex::new(CommitState {
@@ -251,10 +254,7 @@ impl Engine {
             health: Health::default(),
             unstalled: Mutex::default(),
             binlog,
-            lineage: Lineage::new(History {
-                id: replication_id,
-                ancestors,
-            }),
+            lineage: Lineage::new(history),
             snapshots: Mutex::new(0),
             listeners: Listeners::default(),
             hash: SharedHash::new(&hash_key),

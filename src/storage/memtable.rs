@@ -32,9 +32,11 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+use parking_lot::{Condvar, Mutex};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::slice;
+use std::time::Duration;
 
 pub use expected::Rows as ExpectedRows;
 pub use options::MemtableRep;
@@ -46,6 +48,15 @@ use segments::{Cursor, Segments, Walk};
 #[allow(unsafe_code)]
 unsafe extern "C" {
     fn kedis_memtable_allocate(allocator: *mut c_void, bytes: usize) -> *mut u8;
+}
+
+/// Says when a memtable is freed; RocksDB does not count its memory any more then.
+static FREED: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+
+/// Waits until a memtable is freed, at most `at_most`.
+pub(super) fn wait_for_freed(at_most: Duration) {
+    let mut waiting = FREED.0.lock();
+    FREED.1.wait_for(&mut waiting, at_most);
 }
 
 /// RocksDB's allocator for one memtable.
@@ -96,6 +107,8 @@ mod calls {
     #[unsafe(no_mangle)]
     extern "C" fn kedis_memtable_free(memtable: Box<Segments<Memory>>) {
         drop(memtable);
+        let _sleepers_see_it = FREED.0.lock();
+        FREED.1.notify_all();
     }
 
     /// # Safety

@@ -17,6 +17,7 @@
 
 use crate::encoding::keys::{ELEMENT_PREFIX_LEN, RowKey};
 use crate::encoding::system::KeyspaceId;
+use crate::encoding::tag;
 use crate::storage::Result;
 use crate::storage::cache::ranges;
 use crate::sys::lock_order::{Lock, Mutex, RwLock};
@@ -443,5 +444,7 @@ pub struct Start {
 /// The map of a row, if that may have an index, and its place there.
 pub(in crate::storage) fn split(keyspace: KeyspaceId, key: &[u8]) -> Option<(Map, &[u8])> {
     let (prefix, place) = key.split_first_chunk::<ELEMENT_PREFIX_LEN>()?;
-    ranges::is_cacheable_range_row(key).then_some(((keyspace, *prefix), place))
+    let is_ordered_by_time = matches!(key.first(), Some(&(tag::FIELD_DUE | tag::MEMBER_DUE)));
+    let may_have_one = is_ordered_by_time || ranges::is_cacheable_range_row(key);
+    may_have_one.then_some(((keyspace, *prefix), place))
 }

@@ -8,10 +8,12 @@
 //! without them. Finally the rows are made to agree with each other.
 
 use crate::encoding::system::{self, KeyspaceId};
+use crate::encoding::values::ValueRef;
 use crate::encoding::{keys, tag};
 use crate::storage::corruption::corruptions;
 use crate::storage::engine::disk::Disk;
 use crate::storage::engine::options::{RocksOptions, StorageConfig};
+use crate::storage::engine::values::Owner;
 use crate::storage::engine::{ColumnFamily, Db, Engine, Keyspace, Salvage};
 use crate::storage::{DbIndex, Result};
 use rocksdb::{DBRawIteratorWithThreadMode, ErrorKind, ReadOptions, WriteBatch, WriteOptions};
@@ -118,7 +120,7 @@ fn copy_readable(engine: &Engine, db: DbIndex, keyspace: &Keyspace) -> Result<Ve
     let mut lost = Vec::new();
     let mut from = Vec::new();
     loop {
-        let last = copy_from(engine, keyspace, &cf, &from)?;
+        let last = copy_from(engine, keyspace, (id, &cf), &from)?;
         let Some(bad) = last else { break };
         let next = first_readable_after(&engine.db, &keyspace.cf, &bad)?;
         lost.push(format!(
@@ -132,6 +134,7 @@ fn copy_readable(engine: &Engine, db: DbIndex, keyspace: &Keyspace) -> Result<Ve
             None => break,
         }
     }
+    engine.values.sync()?;
     engine.flush_families(std::slice::from_ref(&cf))?;
     install(engine, db, id)?;
     Ok(lost)
@@ -148,7 +151,7 @@ fn install(engine: &Engine, db: DbIndex, id: KeyspaceId) -> Result<()> {
 fn copy_from(
     engine: &Engine,
     keyspace: &Keyspace,
-    to: &ColumnFamily,
+    (id, to): (KeyspaceId, &ColumnFamily),
     from: &[u8],
 ) -> Result<Option<Vec<u8>>> {
     let mut unlogged = WriteOptions::default();
@@ -157,8 +160,24 @@ fn copy_from(
     let mut last = from.to_vec();
     let mut rows = rows_of(&engine.db, &keyspace.cf);
     rows.seek(from);
+    let mut bytes = Vec::new();
     while let Some((key, value)) = rows.item() {
-        batch.put_cf(to, key, value);
+        match keys::split_base(key) {
+            None => batch.put_cf(to, key, value),
+            // Its record names the column family.
+            Some(string) => {
+                let at = ValueRef::decode(value)?;
+                bytes.clear();
+                match engine.values.read(&at, 0..at.len, &mut bytes, true) {
+                    Ok(()) => {
+                        let (at, _pin) = engine.append_value(Owner::Base(id, string), &bytes)?;
+                        batch.put_cf(to, key, at.encode());
+                    }
+                    // The check at the end names the string.
+                    Err(error) => log::warn!("string {}: {error}", string.0),
+                }
+            }
+        }
         last.clear();
         last.extend_from_slice(key);
         if batch.size_in_bytes() >= BATCH_BYTES {

@@ -27,15 +27,17 @@ mod read_budget;
 mod receive;
 pub mod scan;
 mod staged;
+mod values;
 
 pub use lookup::{Expected, KEYS_AHEAD, Row};
-pub use read_budget::ReadLimits;
+pub use read_budget::{ReadLimits, Watch};
 
 use crate::base::time::UnixMs;
 use crate::encoding::CollectionId;
-use crate::encoding::system::{Counts, KeyspaceId};
+use crate::encoding::system::{Counts, CountsChange, KeyspaceId};
 use crate::storage::engine::ahead::Place;
 use crate::storage::engine::gate::Pass;
+use crate::storage::engine::locks::sets::KeySet;
 use crate::storage::engine::locks::{Owner, Stripe};
 use crate::storage::engine::log_buffer::{LogBuffer, LogSavepoint};
 use crate::storage::engine::{ColumnFamily, Engine, Keyspace, ReadSnapshot};
@@ -47,6 +49,7 @@ use crate::storage::txn::events::Events;
 use crate::storage::txn::lending::Lending;
 use crate::storage::txn::overlay::Overlay;
 use crate::storage::txn::read_budget::ReadBudget;
+use crate::storage::txn::values::LoggedValues;
 use crate::storage::{DbIndex, Result, StorageError};
 use rocksdb::ReadOptions;
 use rustc_hash::FxHashSet;
@@ -59,8 +62,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy)]
 pub(super) struct Delta {
     pub(super) keyspace: KeyspaceId,
-    pub(super) keys: i64,
-    pub(super) expires: i64,
+    pub(super) counts: CountsChange,
     /// The earliest TTL row, the earliest row of a key with timed elements, and the lowest reclaim
     /// row written; `u64::MAX` if none.
     ttl_ms: u64,
@@ -110,12 +112,15 @@ pub(super) struct Batch {
     /// Collections whose rows are written already, before the commit makes them reachable.
     pub(super) early: Vec<Place>,
     pub(super) rank_changes: RankChanges,
+    pub(super) values: LoggedValues,
 }
 
 /// The locks of a turn, and its time.
 struct Turn {
     owner: Owner,
     held: Vec<Stripe>,
+    /// Very many keys of one command or unit, which were locked before all others.
+    set: Option<Arc<KeySet>>,
     /// Stripes that the current command shares; none of them is in `held`.
     shared: SmallVec<[Stripe; 8]>,
     /// See [`Txn::reads_durable`].
@@ -146,6 +151,8 @@ pub(super) struct CommandState {
     pub(super) counting: bool,
     /// Whether keys expire by this thread's clock at all.
     pub(super) expires: bool,
+    /// Whether keys are imported: a time that is over already is stored like others.
+    importing: bool,
     /// Rows written or deleted since [`Txn::start_command`].
     pub(super) dirty: u64,
     effects: u64,
@@ -216,6 +223,24 @@ impl View {
         }
     }
 
+    /// A time up to this one is over when it is set, so that what would get it is deleted at once;
+    /// [`View::expiry_now_ms`], unless keys are being imported.
+    pub fn over_when_set_ms(&self) -> UnixMs {
+        match self.command.importing {
+            true => UnixMs::NONE,
+            false => self.expiry_now_ms(),
+        }
+    }
+
+    /// Sets whether keys are being imported, and whether the command that follows is of the
+    /// source: then keys do not expire for it.
+    pub fn set_import(&mut self, importing: bool, is_source: bool) {
+        self.command.importing = importing;
+        if !self.batch.log.is_received() && self.staging.is_none() {
+            self.command.expires = !(importing && is_source);
+        }
+    }
+
     /// The numbers of a DB's keys, with the changes of this turn.
     pub fn counts(&self, db: DbIndex) -> Counts {
         let Some(keyspace) = self.keyspace(db) else {
@@ -228,8 +253,7 @@ impl View {
             .iter()
             .filter(|d| d.keyspace == keyspace.id)
         {
-            counts.keys = counts.keys.saturating_add_signed(delta.keys);
-            counts.expires = counts.expires.saturating_add_signed(delta.expires);
+            counts = counts.plus(delta.counts);
         }
         counts
     }
@@ -289,10 +313,8 @@ impl View {
         self.command.dirty += 1;
     }
 
-    pub(super) fn change_counts(&mut self, keyspace: KeyspaceId, keys: i64, expires: i64) {
-        let delta = self.delta(keyspace);
-        delta.keys += keys;
-        delta.expires += expires;
+    pub(super) fn change_counts(&mut self, keyspace: KeyspaceId, change: CountsChange) {
+        self.delta(keyspace).counts.add(change);
     }
 
     /// Notes that a TTL row was written, for the expire thread.
@@ -324,8 +346,7 @@ impl View {
             None => {
                 self.batch.deltas.push(Delta {
                     keyspace,
-                    keys: 0,
-                    expires: 0,
+                    counts: CountsChange::default(),
                     ttl_ms: u64::MAX,
                     due_ms: u64::MAX,
                     reclaim: u64::MAX,
@@ -374,6 +395,7 @@ impl Txn {
             turn: Turn {
                 owner: engine.new_owner(),
                 held: Vec::new(),
+                set: None,
                 shared: SmallVec::new(),
                 reads_durable: false,
                 pass: None,
@@ -386,6 +408,7 @@ impl Txn {
                 reaps: false,
                 counting: false,
                 expires: true,
+                importing: false,
                 dirty: 0,
                 effects: 0,
                 lookups: Lookups::default(),
@@ -445,8 +468,12 @@ impl Txn {
         self.writing();
         self.command.dirty = 0;
         self.command.effects = 0;
+        self.events.start_command();
         self.changes.start_command();
         self.lending.start_command();
+        if !self.replays_rows() {
+            self.batch.values.forget_arguments();
+        }
     }
 
     /// The state to which [`Txn::rollback`] can return.
@@ -513,7 +540,7 @@ impl Txn {
     /// called.
     pub fn put_side_row(&mut self, db: DbIndex, key: &[u8], value: &[u8]) -> Result<()> {
         let keyspace = self.keyspace_for_write(db)?;
-        self.borrow_for_row(key.len() + value.len())?;
+        self.borrow_for_row(key, value.len())?;
         self.view.put(keyspace, key, value);
         Ok(())
     }
@@ -534,10 +561,13 @@ impl Txn {
         Ok(())
     }
 
-    /// Logs an effect in place of the command itself. May be called several times.
+    /// Logs an effect in place of the command itself. May be called several times. Without memory
+    /// for it, [`Txn::check_effects`] fails.
     pub fn effect<A: AsRef<[u8]>>(&mut self, db: DbIndex, args: &[A]) {
         self.command.effects += 1;
-        self.view.batch.log.append(db, args);
+        if self.lends_for_effect(args) {
+            self.log_command(db, args);
+        }
     }
 
     /// Notes that what the command has written concerns this server alone: unless it logs effects,
@@ -549,7 +579,7 @@ impl Txn {
     /// Logs the command itself, if it has changed rows and has not logged effects.
     pub fn finish_command<A: AsRef<[u8]>>(&mut self, db: DbIndex, args: &[A]) {
         if self.command.dirty > 0 && self.command.effects == 0 {
-            self.view.batch.log.append(db, args);
+            self.log_command(db, args);
         }
     }
 

@@ -44,6 +44,8 @@ pub enum Lock {
     Keyspaces,
     NewFamilies,
     Ahead,
+    ValueLogSync,
+    ValueLogTail,
     Listeners,
     RankIndexes,
     RankIndex,
@@ -110,6 +112,8 @@ const TABLE: &[Row] = &[
     row(Keyspaces, "`Families::keyspaces`", &[Gate, KeyStripe, ConfigChange, BinlogTrim, Commit, Unstalled, TablesAside]),
     row(NewFamilies, "`Families::new`", &[Gate, KeyStripe, Keyspaces]),
     row(Ahead, "list of collections that are written before their commit", &[Gate, KeyStripe]),
+    row(ValueLogSync, "`ValueLog::syncing`", &[Gate, KeyStripe, ConfigChange, BinlogTrim, Flush, Snapshots]),
+    row(ValueLogTail, "`ValueLog::tail`", &[Gate, KeyStripe]),
     row(Listeners, "list of [`storage::engine::listeners`]", &[Gate, KeyStripe]),
     row(RankIndexes, "map of rank indexes", &[Gate, KeyStripe]),
     row(RankIndex, "a rank index", &[Gate, KeyStripe, RankIndexes]),
@@ -125,13 +129,13 @@ const TABLE: &[Row] = &[
     row(WaitersShard, "shards of `Waiters`", &[Gate, KeyStripe, WorkersDone, AckWaits]),
     row(Migrations, "`Migrations::held`", &[Gate, KeyStripe]),
     row(Workers, "`Workers::all`", &[Gate, KeyStripe]),
-    row(WorkerNow, "`Worker::now`", &[Gate, KeyStripe, Workers]),
+    row(WorkerNow, "`Worker::now`", &[Gate, KeyStripe, RankIndex, Workers]),
     row(Config, "`SharedConfig::current`", &[Gate, KeyStripe, ConfigChange, WorkersDone, PubSubTables]),
     row(Deliveries, "queue of a mailbox", &[Gate, KeyStripe, WorkersDone, PubSubTables]),
     row(Replicas, "list of replicas", &[Gate, KeyStripe, DesiredMaster, WorkersDone, PubSubTables]),
     row(ReplicaMessages, "messages of a replica", &[Gate, KeyStripe, WorkersDone, PubSubTables, Replicas]),
     row(LinkSocket, "socket of the link", &[Gate, KeyStripe, DesiredMaster]),
-    row(Clients, "table of clients", &[Gate, KeyStripe, WorkersDone, PubSubTables, TrackingPart]),
+    row(Clients, "table of clients", &[Gate, KeyStripe, RankIndex, WorkersDone, PubSubTables, TrackingPart]),
 ];
 
 const LOCKS: usize = TABLE.len();

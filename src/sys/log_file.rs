@@ -4,7 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -49,21 +49,43 @@ impl LogFile {
         self.wanted.clone()
     }
 
+    /// The name of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Reopens the file if its name refers to another one. The check costs about half as much as
-    /// the write. If no file can be opened, the old one is kept.
-    fn follow_name(&mut self) {
+    /// the write.
+    ///
+    /// # Errors
+    /// No file can be opened; the old one is kept.
+    pub fn follow_name(&mut self) -> io::Result<()> {
         let named = std::fs::metadata(&self.path);
         let is_same = named.is_ok_and(|found| (found.dev(), found.ino()) == self.id);
         let wanted = self.wanted.0.swap(false, Ordering::AcqRel);
-        if (!is_same || wanted)
-            && let Ok((file, id)) = open(&self.path)
-        {
-            (self.file, self.id) = (file, id);
+        if !is_same || wanted {
+            (self.file, self.id) = open(&self.path)?;
         }
+        Ok(())
+    }
+
+    /// Writes to the file that is open, whatever its name refers to. Returns how many bytes were
+    /// written, and the error if these are not all.
+    pub fn append(&mut self, bytes: &[u8]) -> (usize, io::Result<()>) {
+        let mut done = 0;
+        while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+            match self.file.write(rest) {
+                Ok(0) => return (done, Err(io::ErrorKind::WriteZero.into())),
+                Ok(written) => done += written,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return (done, Err(error)),
+            }
+        }
+        (done, Ok(()))
     }
 }
 
-fn open(path: &std::path::Path) -> io::Result<(File, (u64, u64))> {
+fn open(path: &Path) -> io::Result<(File, (u64, u64))> {
     let file = OpenOptions::new().create(true).append(true).open(path)?;
     let found = file.metadata()?;
     Ok((file, (found.dev(), found.ino())))
@@ -71,13 +93,14 @@ fn open(path: &std::path::Path) -> io::Result<(File, (u64, u64))> {
 
 impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.follow_name();
+        // Without a new file the old one is written to.
+        let _ = self.follow_name();
         self.file.write(bytes)
     }
 
     /// One check for the whole line, so that it goes to one file.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.follow_name();
+        let _ = self.follow_name();
         self.file.write_all(bytes)
     }
 

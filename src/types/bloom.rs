@@ -8,6 +8,7 @@
 //! | [`cms`] | Count-min sketches |
 //! | [`topk`] | Most frequent items |
 //! | [`tdigest`] | t-digests |
+//! | [`items`] | reads of what belongs to the items of a command |
 //! | [`module`] | what their definitions share |
 //!
 //! The bits of a value are an array in pages (see `types/pages.rs`), so that an addition reads and
@@ -16,6 +17,7 @@
 pub mod cms;
 pub mod cuckoo;
 pub mod filter;
+pub mod items;
 pub(super) mod module;
 pub mod tdigest;
 pub mod topk;

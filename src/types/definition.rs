@@ -4,7 +4,7 @@
 use super::source::Source;
 use super::{OpError, OpResult, RestoreError};
 use crate::base::time::UnixMs;
-use crate::encoding::{CollectionId, Corrupt, Meta, ValueType};
+use crate::encoding::{CollectionId, Corrupt, Meta};
 use crate::rdb::encode::Encoder;
 use crate::rdb::{self, Element};
 use crate::storage::{DbIndex, Direction, KeyMeta, Txn, View};
@@ -106,9 +106,7 @@ pub trait Definition: Sync {
     ) -> OpResult<()> {
         to.encoder
             .begin(stored.meta.kind, self.count(stored)?, to.key);
-        if stored.meta.kind == ValueType::Hash {
-            to.encoder.has_times(stored.meta.due_ms);
-        }
+        to.encoder.has_times(stored.meta.due_ms);
         self.walk(source, db, stored, &mut |element| {
             to.encoder.element(element, to.out).map_err(miscounted)?;
             (to.flush)(to.out)?;
@@ -257,7 +255,9 @@ pub enum Added {
     New,
     /// The element existed already.
     Repeated,
-    /// The part is not counted as an element, or the element has expired.
+    /// The element has expired and is left out.
+    Over,
+    /// The part is not counted as an element.
     Uncounted,
 }
 
@@ -335,9 +335,13 @@ pub(super) fn mix(into: &mut Hash, other: &Hash) {
 /// The digest of one element.
 fn digest_of(element: &Element<'_>) -> Hash {
     match *element {
-        Element::String(bytes) | Element::Item(bytes) | Element::Member(bytes) => {
-            sha1(&[bytes, b""])
-        }
+        Element::String(bytes)
+        | Element::Item(bytes)
+        | Element::Member {
+            member: bytes,
+            expire_ms: UnixMs::NONE,
+        } => sha1(&[bytes, b""]),
+        Element::Member { member, .. } => sha1(&[member, b"expires"]),
         Element::Scored(score, member) => sha1(&[member, &crate::encoding::score::encode(score)]),
         Element::Field {
             field,
@@ -358,7 +362,7 @@ fn digest_of(element: &Element<'_>) -> Hash {
 /// The byte strings of an element: of a field its name and value.
 fn texts<'a>(element: &Element<'a>) -> [Option<&'a [u8]>; 2] {
     match *element {
-        Element::String(bytes) | Element::Item(bytes) | Element::Member(bytes) => {
+        Element::String(bytes) | Element::Item(bytes) | Element::Member { member: bytes, .. } => {
             [Some(bytes), None]
         }
         Element::Scored(_, member) => [Some(member), None],

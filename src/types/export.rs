@@ -8,13 +8,13 @@ use super::source::EachRow;
 use super::table::definition;
 use super::{OpError, OpResult};
 use crate::base::time::UnixMs;
-use crate::encoding::{MetaView, ValueType, keys, tag};
+use crate::encoding::{CollectionId, MetaView, ValueType, keys, tag};
 use crate::rdb::file::FileWriter;
 use crate::storage::full_sync::snapshot::Snapshot;
 use crate::storage::{DbIndex, StorageError};
 use crate::types::source::Source;
 use std::io::Write;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 impl Source for &Snapshot<'_> {
     fn each_row(
@@ -25,6 +25,16 @@ impl Source for &Snapshot<'_> {
         each: EachRow<'_>,
     ) -> OpResult<ControlFlow<()>> {
         self.scan(db, from, to, each)
+    }
+
+    fn base(
+        &mut self,
+        db: DbIndex,
+        id: CollectionId,
+        range: Range<u64>,
+        out: &mut Vec<u8>,
+    ) -> OpResult<u64> {
+        Ok(self.read_base(db, id, range, out)?)
     }
 }
 
@@ -50,6 +60,8 @@ pub struct ExportOptions<'a> {
     pub functions: bool,
     /// Whether keys are written.
     pub keys: bool,
+    /// Whether times of members of sets are written; Redis refuses a file that has some.
+    pub member_times: bool,
 }
 
 /// Writes the file; returns the sink.
@@ -60,6 +72,9 @@ pub fn export<W: Write>(
 ) -> OpResult<(W, Exported)> {
     let has_times = options.keys && has_timed_elements(snapshot)?;
     let mut writer = FileWriter::new(sink, options.compress, has_times);
+    if !options.member_times {
+        writer.encoder.leave_member_times_out();
+    }
     for (name, text) in options.about {
         writer.aux(name.as_bytes(), text.as_bytes());
     }

@@ -194,6 +194,7 @@ impl HashedRows {
     /// Copies members from `walk` on into `chunk`, up to the walk's limits, and advances
     /// `walk`.
     pub fn fill(&self, view: &mut View, walk: &mut Walk, chunk: &mut Chunk) -> OpResult<()> {
+        view.released(chunk.bytes());
         chunk.clear();
         if walk.done {
             return Ok(());
@@ -580,10 +581,31 @@ impl Chunk {
         self.spans.push(Span { hash, start, end });
     }
 
-    /// Forgets all members.
+    /// Bytes of all members.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Forgets all members, and frees the memory of long ones.
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.bytes.shrink_to(Walk::TOTAL_BYTES / 16);
         self.spans.clear();
+    }
+
+    /// Removes members that equal an earlier one.
+    pub(super) fn keep_first_of_equals(&mut self) {
+        let bytes = &self.bytes;
+        let mut seen = HashSet::with_capacity(self.spans.len());
+        self.spans
+            .retain(|span| seen.insert(bytes.get(span.start..span.end)));
+    }
+
+    /// Puts the members in the order of `key`.
+    pub(super) fn sort_by_cached_key<K: Ord>(&mut self, key: impl Fn(&[u8]) -> K) {
+        let bytes = &self.bytes;
+        self.spans
+            .sort_by_cached_key(|span| key(bytes.get(span.start..span.end).unwrap_or_default()));
     }
 
     /// Puts the members in hash order.

@@ -275,6 +275,7 @@ impl<R: BufRead> Import<'_, R> {
         })?;
         let taken = building.finish(txn, head.expire_ms)?;
         self.loaded.elements += taken.elements;
+        txn.count_expired_elements(taken.over);
         match taken.elements {
             0 => self.loaded.expired += 1,
             _ => self.loaded.keys += 1,

@@ -9,10 +9,14 @@
 //! again, and functions here may call themselves for each level.
 
 pub mod ast;
+pub mod cbor;
 pub(super) mod definition;
 mod edit;
 pub mod eval;
+mod filter;
+mod functions;
 mod merge;
+pub mod narrow;
 pub mod path;
 mod read;
 #[cfg(test)]
@@ -27,7 +31,7 @@ pub use read::{Kind, Rows, Val};
 pub use value::{MAX_DEPTH, Value};
 
 use super::{OpError, OpResult, lookup};
-use crate::encoding::json::{IN_LINE_MAX, JsonBody, NodeId, ROOT_MAX, row_key};
+use crate::encoding::json::{GONE, IN_LINE_MAX, JsonBody, NodeId, ROOT_MAX, row_key};
 use crate::encoding::{CollectionId, Meta, ValueType};
 use crate::storage::{DbIndex, KeyMeta, Txn, View};
 use read::CORRUPT;
@@ -55,6 +59,10 @@ impl Rows for StoredRows<'_> {
         self.view.engine().hash.hash(key)
     }
 
+    fn visit(&self, values: u64) -> OpResult<()> {
+        Ok(self.view.work(values)?)
+    }
+
     fn hold(&self, bytes: u64) -> OpResult<()> {
         Ok(self.view.will_hold(bytes)?)
     }
@@ -68,6 +76,7 @@ pub struct Doc {
     id: Option<CollectionId>,
     rows: u64,
     next: NodeId,
+    has_gone: bool,
     root: Rc<[u8]>,
 }
 
@@ -93,18 +102,20 @@ impl Doc {
                 id,
                 rows,
                 next,
+                has_gone: false,
                 root,
             });
         }
         let body = JsonBody::decode(&found.body)?;
         let (id, rows, next) = (Some(body.id), body.rows, body.next);
-        let root = Rc::from(body.root);
+        let (has_gone, root) = (body.has_gone, Rc::from(body.root));
         Ok(Doc {
             db,
             found,
             id,
             rows,
             next,
+            has_gone,
             root,
         })
     }
@@ -142,6 +153,7 @@ impl Doc {
         if let Some(root) = root {
             self.root = root.into();
         }
+        editor.end_gone(self.has_gone)?;
         let written = Written::of(editor, self.next);
         let body = self.put_rows(txn, written)?;
         let meta = Meta {
@@ -156,6 +168,8 @@ impl Doc {
     /// Writes the rows; returns the body of the meta row.
     fn put_rows(&mut self, txn: &mut Txn, written: Written) -> OpResult<Vec<u8>> {
         (self.rows, self.next) = (written.count, written.next);
+        let gone = written.rows.iter().find(|(node, _)| *node == GONE);
+        self.has_gone = gone.map_or(self.has_gone, |(_, row)| row.is_some());
         let id = match self.id {
             Some(id) => id,
             None if self.rows == 0 => return Ok(self.root.to_vec()),
@@ -173,12 +187,13 @@ impl Doc {
             self.next = 1;
             return Ok(self.root.to_vec());
         }
-        let (rows, next) = (self.rows, self.next);
+        let (rows, next, has_gone) = (self.rows, self.next, self.has_gone);
         let root = &self.root;
         Ok(JsonBody {
             id,
             rows,
             next,
+            has_gone,
             root,
         }
         .encode())
@@ -224,6 +239,7 @@ pub fn put(
         id: None,
         rows: 0,
         next: 1,
+        has_gone: false,
         root: root.into(),
     };
     let body = doc.put_rows(txn, written)?;
@@ -233,6 +249,29 @@ pub fn put(
         ..doc.found.meta
     };
     Ok(txn.replace_key(db, key, old, meta, &body)?)
+}
+
+/// The JSONPath of a value.
+pub fn text_of_path(path: &[Step]) -> Vec<u8> {
+    let mut text = b"$".to_vec();
+    for step in path {
+        text.push(b'[');
+        match step {
+            Step::Index(index) => text.extend_from_slice(index.to_string().as_bytes()),
+            Step::Key(key) => {
+                text.push(b'"');
+                for byte in key.iter() {
+                    if matches!(byte, b'"' | b'\\') {
+                        text.push(b'\\');
+                    }
+                    text.push(*byte);
+                }
+                text.push(b'"');
+            }
+        }
+        text.push(b']');
+    }
+    text
 }
 
 /// How large the value at a path may be in line.

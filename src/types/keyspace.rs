@@ -5,7 +5,7 @@
 //! body of the meta row and is part of the rows' keys, differs between copy and
 //! original, so the format of the rest does not matter here.
 
-use super::OpResult;
+use super::{OpResult, string};
 use crate::encoding::meta::MetaView;
 use crate::encoding::reader::Reader;
 use crate::encoding::{CollectionId, Meta, ValueType, keys};
@@ -197,6 +197,10 @@ fn copy_rows(txn: &mut Txn, from_db: DbIndex, found: &KeyMeta, to_db: DbIndex) -
             }
             drop(scan);
             for (row_key, row) in &slice {
+                if keys::split_base(row_key).is_some() {
+                    string::copy_base(txn, (from_db, old_id), (to_db, new_id))?;
+                    continue;
+                }
                 match &mut early {
                     Some(early) => txn.put_early(early, row_key, row)?,
                     None => txn.put_row(to_db, row_key, row)?,

@@ -340,6 +340,10 @@ impl Members {
                     *len -= 1;
                     if !times.is_empty() {
                         times.remove(index);
+                        self.due_ms = times::earliest(times);
+                        if self.due_ms == UnixMs::NONE {
+                            times.clear();
+                        }
                     }
                 }
                 found.is_some()
@@ -579,18 +583,28 @@ impl Members {
         chunk.clear();
         if !walk.is_done() {
             walk.finish();
-            self.copy_all(view, chunk)?;
+            self.copy_up_to(view, chunk, usize::MAX)?;
         }
         Ok(())
     }
 
-    /// Adds all members to `chunk`.
-    pub(super) fn copy_all(&self, view: &mut View, chunk: &mut Chunk) -> OpResult<()> {
+    /// Adds members to `chunk` until it holds more than `most` bytes; returns whether these are
+    /// all.
+    pub(super) fn copy_up_to(
+        &self,
+        view: &mut View,
+        chunk: &mut Chunk,
+        most: usize,
+    ) -> OpResult<bool> {
         let engine = view.engine().clone();
         self.for_each(view, |member, _| {
             chunk.push(engine.hash.hash(member), member);
-            ControlFlow::Continue(())
-        })
+            match chunk.bytes() > most {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })?;
+        Ok(chunk.bytes() <= most)
     }
 
     /// Calls `each` with a member drawn uniformly.

@@ -222,9 +222,10 @@ impl Array {
             let within = at % PAGE_LEN;
             let room = rest.len().min((PAGE_LEN - within) as usize);
             let (part, later) = rest.split_at_mut(room);
-            match view.row(db, &page_key(self.tag, id, at / PAGE_LEN))? {
-                Some(page) => copy(&page, within as usize, part),
-                None => part.fill(0),
+            let key = page_key(self.tag, id, at / PAGE_LEN);
+            let found = view.look_at(db, &key, |page| copy(page, within as usize, part))?;
+            if found.is_none() {
+                part.fill(0);
             }
             at += room as u64;
             rest = later;
@@ -238,6 +239,45 @@ impl Array {
         self.read(view, db, at, &mut byte)?;
         let [byte] = byte;
         Ok(byte)
+    }
+
+    /// Sets these bits of a byte, which must lie within the array; returns whether one of them was
+    /// not set.
+    pub(super) fn set_bits(
+        &mut self,
+        txn: &mut Txn,
+        db: DbIndex,
+        at: u64,
+        mask: u8,
+    ) -> OpResult<bool> {
+        let has_all = |page: &[u8], at: usize| page.get(at).is_some_and(|byte| byte & mask == mask);
+        let id = match &mut self.form {
+            Form::Inline(stored) => {
+                let at = at as usize;
+                let is_new = !has_all(stored, at);
+                if is_new {
+                    let old = stored.get(at).copied().unwrap_or(0);
+                    overwrite(stored, at, &[old | mask]);
+                }
+                return Ok(is_new);
+            }
+            Form::Rows(id) => *id,
+        };
+        let (key, within) = (
+            page_key(self.tag, id, at / PAGE_LEN),
+            (at % PAGE_LEN) as usize,
+        );
+        let page = txn.look_at(db, &key, |page| match has_all(page, within) {
+            true => None,
+            false => Some(page.to_vec()),
+        })?;
+        let Some(mut page) = page.unwrap_or(Some(Vec::new())) else {
+            return Ok(false);
+        };
+        let old = page.get(within).copied().unwrap_or(0);
+        overwrite(&mut page, within, &[old | mask]);
+        txn.put_row(db, &key, &page)?;
+        Ok(true)
     }
 
     /// Overwrites the bytes from `at` on; all of them must lie within the array.
@@ -264,7 +304,7 @@ impl Array {
             let is_whole = part.len() as u64 == PAGE_LEN && part.iter().any(|byte| *byte != 0);
             let stored = match is_whole {
                 true => None,
-                false => txn.row(db, &key)?.map(|page| page.to_vec()),
+                false => txn.look_at(db, &key, <[u8]>::to_vec)?,
             };
             let existed = stored.is_some();
             let mut page = stored.unwrap_or_default();

@@ -23,6 +23,8 @@ const TWICE: rdb::Error = rdb::Error::Corrupt("an element that is there twice");
 pub struct Taken {
     /// Elements that were stored.
     pub elements: u64,
+    /// Elements that were left out, as their time is over.
+    pub over: u64,
 }
 
 /// A value that is being built, for a key that does not exist.
@@ -61,6 +63,7 @@ impl<'k> Building<'k> {
     pub fn add(&mut self, txn: &mut Txn, element: Element<'_>) -> Result<(), RestoreError> {
         match self.value.add(txn, element)? {
             Added::New => self.taken.elements += 1,
+            Added::Over => self.taken.over += 1,
             Added::Uncounted => {}
             Added::Repeated => return Err(TWICE.into()),
         }

@@ -12,7 +12,7 @@ use crate::base::num;
 use crate::encoding::ValueType;
 use crate::storage::{DbIndex, View};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::BinaryHeap;
 
 /// The operation on several sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +28,9 @@ pub enum Operation {
 /// Cost of a look-up of a row, in rows of a sequential read.
 const LOOKUP_COST: u64 = 8;
 
-/// Unions of up to this many members keep the order of the sets.
+/// Unions of up to this many members, and bytes of members, keep the order of the sets.
 const SMALL_UNION: u64 = 512;
+const SMALL_UNION_BYTES: usize = 1 << 20;
 
 /// An operation in progress: call [`Algebra::advance`], then read [`Algebra::member`].
 #[derive(Debug)]
@@ -197,19 +198,16 @@ impl Plan {
         if all > SMALL_UNION {
             return Ok(Plan::Merge(Merge::new(sets)));
         }
-        let mut everything = Chunk::default();
-        for set in &sets {
-            set.copy_all(view, &mut everything)?;
-        }
-        let mut seen = HashSet::with_capacity(everything.len());
-        let mut members: Vec<&[u8]> = everything.iter().collect();
-        members.retain(|member| seen.insert(*member));
-        if members.iter().all(|m| num::parse_i64(m).is_some()) {
-            members.sort_by_cached_key(|m| num::parse_i64(m));
-        }
         let mut chunk = Chunk::default();
-        for member in members {
-            chunk.push(0, member);
+        for set in &sets {
+            if !set.copy_up_to(view, &mut chunk, SMALL_UNION_BYTES)? {
+                view.released(chunk.bytes());
+                return Ok(Plan::Merge(Merge::new(sets)));
+            }
+        }
+        chunk.keep_first_of_equals();
+        if chunk.iter().all(|m| num::parse_i64(m).is_some()) {
+            chunk.sort_by_cached_key(num::parse_i64);
         }
         Ok(Plan::Collected { chunk, next: 0 })
     }

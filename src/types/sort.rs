@@ -144,13 +144,13 @@ pub fn sort(
         let weight = weigh(view, db, &element, order)?;
         weighed.push((weight, element));
     }
-    weighed.sort_by(|a, b| {
+    view.sort_by(&mut weighed, |a, b| {
         let ordering = compare(a, b, order.up_to_nul);
         match order.descending {
             true => ordering.reverse(),
             false => ordering,
         }
-    });
+    })?;
     Ok(weighed.into_iter().map(|(_, element)| element).collect())
 }
 
@@ -190,19 +190,12 @@ fn before_nul(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// A weight as C's `strtod` parses it: up to a NUL, with leading blanks; an empty one is
-/// 0.
+/// A weight: a decimal number up to a NUL, infinite if it is too large; an empty one is 0.
 fn number(text: &[u8]) -> OpResult<f64> {
-    let text = before_nul(text);
-    if text.is_empty() {
-        return Ok(0.0);
+    match before_nul(text) {
+        [] => Ok(0.0),
+        text => num::parse_decimal_clamped(text).ok_or(OpError::NotFloat),
     }
-    let blanks = text.iter().take_while(|byte| is_blank(**byte)).count();
-    num::parse_f64(&text[blanks..]).ok_or(OpError::NotFloat)
-}
-
-fn is_blank(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
 #[cfg(test)]
@@ -234,12 +227,15 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_read_as_c_does() {
+    fn weights_are_decimal() {
         for (text, weight) in [
             (&b""[..], Some(0.0)),
             (b"\0junk", Some(0.0)),
             (b"12", Some(12.0)),
-            (b" \t5", Some(5.0)),
+            (b"5\0junk", Some(5.0)),
+            (b"1e400", Some(f64::INFINITY)),
+            (b" 5", None),
+            (b"0x5", None),
             (b"5 ", None),
             (b" ", None),
             (b"1.5e2", Some(150.0)),

@@ -1,8 +1,9 @@
 //! The source of a value's rows for export and DUMP.
 
 use super::OpResult;
+use crate::encoding::CollectionId;
 use crate::storage::{DbIndex, Direction, View};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 /// Called with key and value of each row, until it breaks.
 pub type EachRow<'e> = &'e mut dyn FnMut(&[u8], &[u8]) -> OpResult<ControlFlow<()>>;
@@ -17,6 +18,16 @@ pub trait Source {
         to: &[u8],
         each: EachRow<'_>,
     ) -> OpResult<ControlFlow<()>>;
+
+    /// Appends a range of the bytes that a long string's base refers to, clipped to them, to `out`.
+    /// Returns the number of bytes of the base.
+    fn base(
+        &mut self,
+        db: DbIndex,
+        id: CollectionId,
+        range: Range<u64>,
+        out: &mut Vec<u8>,
+    ) -> OpResult<u64>;
 
     /// Announces that `_bytes` bytes will be written, even if there are few rows.
     fn will_make(&self, _bytes: u64) -> OpResult<()> {
@@ -39,6 +50,16 @@ impl Source for View {
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    fn base(
+        &mut self,
+        db: DbIndex,
+        id: CollectionId,
+        range: Range<u64>,
+        out: &mut Vec<u8>,
+    ) -> OpResult<u64> {
+        Ok(self.read_base(db, id, range, out)?)
     }
 
     fn will_make(&self, bytes: u64) -> OpResult<()> {

@@ -141,6 +141,11 @@ impl<'k> Stream<'k> {
         }
     }
 
+    /// Whether it is not stored yet.
+    pub fn is_new(&self) -> bool {
+        self.stored.is_none()
+    }
+
     /// The body of the meta row.
     pub fn body(&self) -> &StreamBody {
         &self.body

@@ -9,13 +9,17 @@
 //! - an operation on a part of a long value accesses only the fragments of that part;
 //! - a value in fragments keeps this form until it is replaced.
 //!
+//! A value of at least `value_log_min_bytes` that is set as a whole stands in the value log: see
+//! [`base`].
+//!
 //! Other modules do not know which form a value has.
 
+mod base;
 pub mod definition;
 use super::{OpError, OpResult};
 use crate::base::num;
 use crate::base::time::UnixMs;
-use crate::encoding::meta::{Counted, StringForm};
+use crate::encoding::meta::{Base, LongString, StringForm};
 use crate::encoding::{CollectionId, Corrupt, Meta, ValueType, keys, tag};
 use crate::storage::Direction;
 use crate::storage::{DbIndex, Early, KeyMeta, Txn, Value, View};
@@ -38,29 +42,34 @@ pub enum Expiry {
     At(UnixMs),
 }
 
-/// A value in fragments.
+/// A value in rows.
 #[derive(Debug, Clone, Copy)]
-pub struct Long(Counted);
+pub struct Long(LongString);
 
 /// A string as returned by [`visit`].
 #[derive(Debug)]
 pub enum Visited<R> {
     /// In the meta row: the result of the closure.
     Inline(R),
-    /// In fragments.
+    /// In rows.
     Long(Long),
 }
 
 impl Long {
     /// The long string of a key, whose value must be in rows.
     pub(super) fn of(found: &KeyMeta) -> OpResult<Long> {
-        Ok(Long(Counted::decode(&found.body)?))
+        Ok(Long(LongString::decode(&found.body)?))
     }
 
     /// Bytes of the value.
     #[allow(clippy::len_without_is_empty)] // never empty
     pub fn len(&self) -> u64 {
-        self.0.count
+        self.0.len
+    }
+
+    /// Whether all of its bytes are in the value log.
+    pub(super) fn is_in_value_log(&self) -> bool {
+        self.0.base == Base::Whole
     }
 
     /// Appends the bytes of `range`, which must lie within the value, to `out`.
@@ -81,6 +90,13 @@ impl Long {
         view.will_make(wanted)?;
         out.try_reserve(wanted as usize)
             .map_err(|_| OpError::TooLong)?;
+        if self.0.base == Base::Whole {
+            let len = view.read_base(db, self.0.id, range, out)?;
+            return match len == self.0.len {
+                true => Ok(()),
+                false => Err(Corrupt("length of a base").into()),
+            };
+        }
         self.each(view, db, range.clone(), |offset, bytes| {
             out.resize(at(offset), 0);
             out.extend_from_slice(bytes);
@@ -100,6 +116,16 @@ impl Long {
     ) -> OpResult<()> {
         if range.is_empty() {
             return Ok(());
+        }
+        let mut range = range;
+        if self.0.base != Base::None {
+            let mut part = |offset, bytes: &[u8]| Ok(each(offset, bytes));
+            match base::each_part(view, db, self.0, range.clone(), &mut part)? {
+                ControlFlow::Break(()) => return Ok(()),
+                ControlFlow::Continue(end) if end >= range.end => return Ok(()),
+                // Behind the base are fragments alone.
+                ControlFlow::Continue(end) => range.start = end,
+            }
         }
         let indices = range.start / FRAGMENT_LEN..(range.end - 1) / FRAGMENT_LEN + 1;
         let mut lend = |index: u64, stored: &[u8]| -> OpResult<ControlFlow<()>> {
@@ -139,13 +165,17 @@ impl Long {
 
     /// Overwrites the bytes from `offset` on; the caller sets the length.
     fn write(&self, txn: &mut Txn, db: DbIndex, offset: u64, bytes: &[u8]) -> OpResult<()> {
+        let base_len = match self.0.base {
+            Base::None => 0,
+            _ => txn.read_base(db, self.0.id, 0..0, &mut Vec::new())?,
+        };
         let mut at = offset;
         let mut rest = bytes;
         while !rest.is_empty() {
             let within = at % FRAGMENT_LEN;
             let room = (FRAGMENT_LEN - within) as usize;
             let (part, later) = rest.split_at(room.min(rest.len()));
-            self.write_part(txn, db, at / FRAGMENT_LEN, within as usize, part)?;
+            self.write_part(txn, db, base_len, at / FRAGMENT_LEN, within as usize, part)?;
             at += part.len() as u64;
             rest = later;
         }
@@ -157,20 +187,27 @@ impl Long {
         &self,
         txn: &mut Txn,
         db: DbIndex,
+        base_len: u64,
         index: u64,
         within: usize,
         part: &[u8],
     ) -> OpResult<()> {
         let key = fragment_key(self.0.id, index);
         let start = index * FRAGMENT_LEN;
-        let behind_end = start + within as u64 + part.len() as u64 >= self.0.count;
-        if start >= self.0.count || (within == 0 && behind_end) {
+        let is_based = start < base_len;
+        let behind_end = start + within as u64 + part.len() as u64 >= self.0.len;
+        if start >= self.0.len || (within == 0 && behind_end) {
             // The fragment keeps nothing of the old value.
-            return put_new_fragment(txn, db, &key, within, part);
+            return put_new_fragment(txn, db, &key, within, part, is_based);
         }
-        let stored = txn.row(db, &key)?.map(|row| row.to_vec());
+        let mut stored = txn.row(db, &key)?.map(|row| row.to_vec());
+        if stored.is_none() && is_based {
+            let mut fragment = Vec::new();
+            txn.read_base(db, self.0.id, start..start + FRAGMENT_LEN, &mut fragment)?;
+            stored = Some(fragment);
+        }
         let Some(mut fragment) = stored else {
-            return put_new_fragment(txn, db, &key, within, part);
+            return put_new_fragment(txn, db, &key, within, part, is_based);
         };
         overwrite(&mut fragment, within, part);
         txn.put_row(db, &key, &fragment)?;
@@ -183,20 +220,24 @@ fn fragment_key(id: CollectionId, index: u64) -> keys::RowKey {
     keys::indexed(tag::FRAGMENT, id, index as i64)
 }
 
-/// Writes a fragment with only this part set; zeros are left out.
+/// Writes a fragment with only this part set; zeros are left out. `is_based`: the string has a base
+/// that the fragment replaces there.
 fn put_new_fragment(
     txn: &mut Txn,
     db: DbIndex,
     key: &[u8],
     within: usize,
     part: &[u8],
+    is_based: bool,
 ) -> OpResult<()> {
     let used = part
         .iter()
         .rposition(|b| *b != 0)
         .map_or(0, |last| last + 1);
     let part = part.get(..used).unwrap_or(part);
-    if part.is_empty() {
+    if part.is_empty() && is_based {
+        txn.put_row(db, key, &[])?;
+    } else if part.is_empty() {
         // The part overwrites the whole fragment with zeros.
         if txn.row(db, key)?.is_some() {
             txn.delete_row(db, key)?;
@@ -234,7 +275,7 @@ pub fn visit<R>(
         if found.meta.kind != ValueType::String {
             Err(OpError::WrongType)
         } else if found.meta.rows {
-            Ok(Visited::Long(Long(Counted::decode(found.body)?)))
+            Ok(Visited::Long(Long(LongString::decode(found.body)?)))
         } else {
             Ok(Visited::Inline(read(found.body)))
         }
@@ -252,19 +293,18 @@ pub fn len(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Option<u64>> {
     )
 }
 
-/// Calls `read` with the value, without a copy if it is in the meta row.
-fn with_value<R>(
-    view: &mut View,
-    db: DbIndex,
-    key: &[u8],
-    read: impl FnOnce(&[u8]) -> R,
-) -> OpResult<Option<R>> {
-    with_range(view, db, key, |len| 0..len, read)
-}
-
 /// A copy of the value.
 pub fn get(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Option<Vec<u8>>> {
-    with_value(view, db, key, <[u8]>::to_vec)
+    Ok(match visit(view, db, key, <[u8]>::to_vec)? {
+        Some(Visited::Inline(value)) => Some(value),
+        Some(Visited::Long(long)) => {
+            let mut value = Vec::new();
+            view.will_hold(long.len())?;
+            long.read_into(view, db, 0..long.len(), &mut value)?;
+            Some(value)
+        }
+        None => None,
+    })
 }
 
 /// Calls `read` with a part of the value: `pick` gets the length and returns the range,
@@ -289,6 +329,9 @@ pub fn with_range<R>(
         (Some(Visited::Long(long)), Some((pick, read))) => {
             let mut bytes = Vec::new();
             let range = clip(pick(long.len()), long.len());
+            if range.end - range.start > POINT_READS_MAX * FRAGMENT_LEN {
+                view.will_hold(range.end - range.start)?;
+            }
             long.read_into(view, db, range, &mut bytes)?;
             Ok(Some(read(&bytes)))
         }
@@ -388,7 +431,7 @@ pub fn load(
         value.truncate(usize::try_from(max_len).unwrap_or(usize::MAX));
         return Ok(Some((head, value)));
     }
-    let long = Long(found.counted()?);
+    let long = Long::of(&found)?;
     let mut value = Vec::new();
     long.read_into(view, db, 0..long.len().min(max_len), &mut value)?;
     Ok(Some((found, value)))
@@ -411,18 +454,62 @@ pub fn set_over(
     expiry: Expiry,
 ) -> OpResult<()> {
     let mut new = new_meta(old, form, expiry);
+    if txn.logs_value(value.len()) {
+        new.rows = true;
+        return set_base(txn, db, key, old, new, value);
+    }
     if value.len() <= txn.engine().config.string_inline_max_bytes {
         txn.replace_key(db, key, old, new, value)?;
         return Ok(());
     }
     new.rows = true;
     let long = new_long(txn, db, value)?;
-    let body = Counted {
-        count: value.len() as u64,
+    let body = LongString {
+        len: value.len() as u64,
         ..long.0
     };
     txn.replace_key(db, key, old, new, &body.encode())?;
     Ok(())
+}
+
+/// Sets a value whose bytes belong into the value log.
+fn set_base(
+    txn: &mut Txn,
+    db: DbIndex,
+    key: &[u8],
+    old: Option<&KeyMeta>,
+    new: Meta,
+    value: &[u8],
+) -> OpResult<()> {
+    let of_string = |old: &&KeyMeta| old.meta.kind == ValueType::String && old.meta.rows;
+    let before = old.filter(of_string).map(Long::of).transpose()?;
+    // Without fragments the one row is written anew, and nothing is left to be reclaimed.
+    let same = before.filter(|Long(long)| long.base == Base::Whole);
+    let id = same.map_or_else(|| txn.new_id(), |Long(long)| long.id);
+    txn.put_base(db, id, value)?;
+    let body = LongString {
+        id,
+        len: value.len() as u64,
+        base: Base::Whole,
+    };
+    match same {
+        Some(_) => txn.put_key(db, key, old.map(|old| &old.meta), new, &body.encode())?,
+        None => txn.replace_key(db, key, old, new, &body.encode())?,
+    }
+    Ok(())
+}
+
+/// Copies the base of a long string: each has bytes of its own in the value log.
+pub(super) fn copy_base(
+    txn: &mut Txn,
+    (from_db, from): (DbIndex, CollectionId),
+    (to_db, to): (DbIndex, CollectionId),
+) -> OpResult<()> {
+    let mut value = Vec::new();
+    let len = txn.read_base(from_db, from, 0..0, &mut value)?;
+    txn.will_hold(len)?;
+    txn.read_base(from_db, from, 0..len, &mut value)?;
+    Ok(txn.put_base(to_db, to, &value)?)
 }
 
 /// Adds to a whole number; a key that does not exist counts as 0. Returns the sum.
@@ -540,9 +627,10 @@ impl NewValue {
                 let old = head(txn, db, key)?;
                 let mut new = new_meta(old.as_ref(), StringForm::Raw, expiry);
                 new.rows = true;
-                let body = Counted {
+                let body = LongString {
                     id,
-                    count: self.len,
+                    len: self.len,
+                    base: Base::None,
                 };
                 txn.replace_key(db, key, old.as_ref(), new, &body.encode())?;
                 Ok(())
@@ -574,7 +662,11 @@ fn new_long(txn: &mut Txn, db: DbIndex, value: &[u8]) -> OpResult<Long> {
     if let Some(early) = early {
         txn.finish_early(early)?;
     }
-    Ok(Long(Counted { id, count: 0 }))
+    Ok(Long(LongString {
+        id,
+        len: 0,
+        base: Base::None,
+    }))
 }
 
 /// Appends to a value, or creates it; returns its new length.
@@ -618,7 +710,7 @@ pub fn set_range(
 fn length_of(old: Option<&KeyMeta>) -> OpResult<u64> {
     Ok(match old {
         None => 0,
-        Some(old) if old.meta.rows => old.counted()?.count,
+        Some(old) if old.meta.rows => Long::of(old)?.len(),
         Some(old) => old.body.len() as u64,
     })
 }
@@ -662,7 +754,7 @@ pub fn update_window<R>(
     let present = clip(window.clone(), old_len);
     match &old {
         Some(o) if o.meta.rows => {
-            Long(o.counted()?).read_into(txn, db, present, &mut before)?;
+            Long::of(o)?.read_into(txn, db, present, &mut before)?;
         }
         Some(o) => before.extend_from_slice(&o.body[present.start as usize..present.end as usize]),
         None => {}
@@ -723,21 +815,27 @@ fn write_at(
         return Ok(new_len);
     }
     let long = match &old {
-        Some(o) if o.meta.rows => Long(o.counted()?),
+        Some(o) if o.meta.rows => Long::of(o)?,
         Some(o) => {
-            let Long(counted) = new_long(txn, db, &o.body)?;
-            Long(Counted {
-                count: old_len,
-                ..counted
+            let Long(long) = new_long(txn, db, &o.body)?;
+            Long(LongString {
+                len: old_len,
+                ..long
             })
         }
         None => new_long(txn, db, b"")?,
     };
     long.write(txn, db, offset, bytes)?;
-    if !new.rows || new_len != old_len || bytes.is_empty() {
+    let is_patched = long.0.base == Base::Whole && !bytes.is_empty();
+    if !new.rows || new_len != old_len || bytes.is_empty() || is_patched {
         new.rows = true;
-        let body = Counted {
-            count: new_len,
+        let base = match is_patched {
+            true => Base::Patched,
+            false => long.0.base,
+        };
+        let body = LongString {
+            len: new_len,
+            base,
             ..long.0
         };
         txn.put_key(db, key, old_meta.as_ref(), new, &body.encode())?;

@@ -9,6 +9,7 @@
 #![no_main]
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod acl;
 mod aof;
 mod commands;
 mod config;
@@ -56,11 +57,14 @@ const TARGETS: &[Target] = &[
     commands("link-kedis", link::check_kedis),
     commands("link-redis", link::check_redis),
     bytes("config", config::check),
+    bytes("acl-rules", acl::check_rules),
+    bytes("acl-file", acl::check_file),
     bytes("cjson", lua::check_cjson),
     bytes("cmsgpack", lua::check_cmsgpack),
     bytes("struct", lua::check_struct),
     bytes("json", json::check_text),
     bytes("json-path", json::check_path),
+    bytes("json-cbor", json::check_cbor),
 ];
 
 static TARGET: LazyLock<&Target> = LazyLock::new(|| {

@@ -60,7 +60,7 @@ impl Instance {
         );
         Instance {
             executor: Executor::new(server.clone()),
-            session: Session::new(Arc::new(info), true),
+            session: Session::of_server(Arc::new(info)),
             server,
             dir,
         }

@@ -17,6 +17,33 @@ pub const MAX_STRING: u64 = 1 << 20;
 /// A version whose payloads all servers accept, and one of Valkey.
 const VERSIONS: [u16; 2] = [10, 80];
 
+/// Reads and changes of values of each type, for what RESTORE has accepted.
+const CHANGES: &str = "\
+APPEND k x
+HSET k field value
+HPEXPIRE k 1000 FIELDS 1 field
+RPUSH k item
+LPOP k
+SADD k member
+ZADD k 1 member
+XADD k * field value
+XTRIM k MAXLEN 1
+SIADD k 7
+SIRANGE k 0 5
+JSON.GET k $..*
+JSON.NUMINCRBY k $..* 1
+JSON.ARRAPPEND k $..* 1
+BF.ADD k item
+BF.EXISTS k other
+CF.ADD k item
+CF.DEL k item
+CMS.INCRBY k item 1
+CMS.QUERY k other
+TOPK.ADD k item
+TOPK.LIST k
+TDIGEST.ADD k 1 2
+TDIGEST.QUANTILE k 0.5";
+
 thread_local! {
     static INSTANCE: RefCell<Option<(Instance, u32)>> = const { RefCell::new(None) };
 }
@@ -63,6 +90,11 @@ fn restore(instance: &mut Instance, body: &[u8], version: u16) {
             Some([k, l]) if (k == l || !is_whole) && *k != Value::Null => {}
             _ => panic!("{digests:?}"),
         }
+        for line in CHANGES.lines() {
+            // All but those of its type are refused.
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            instance.run(&words);
+        }
         instance.check();
         instance.must(&[b"DEL", b"k", b"l"]);
     }
@@ -76,7 +108,7 @@ pub fn owned(element: Element<'_>) -> Owned {
     match element {
         Element::String(bytes) => (0, 0, bytes.to_vec(), Vec::new()),
         Element::Item(bytes) => (1, 0, bytes.to_vec(), Vec::new()),
-        Element::Member(bytes) => (2, 0, bytes.to_vec(), Vec::new()),
+        Element::Member { member, expire_ms } => (2, expire_ms.0, member.to_vec(), Vec::new()),
         Element::Scored(score, member) => {
             assert!(!score.is_nan(), "a score that is no number");
             (3, score.to_bits(), member.to_vec(), Vec::new())
@@ -203,7 +235,10 @@ fn check_value(number: u8, value: &[u8], dialect: Dialect) {
         for (sort, bits, a, b) in &elements {
             let element = match sort {
                 1 => Element::Item(a),
-                2 => Element::Member(a),
+                2 => Element::Member {
+                    member: a,
+                    expire_ms: UnixMs(*bits),
+                },
                 3 => Element::Scored(f64::from_bits(*bits), a),
                 _ => Element::Field {
                     field: a,

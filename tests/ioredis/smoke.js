@@ -1,10 +1,14 @@
 // Everyday use of the server through ioredis: replies, pipelines, scans,
 // errors, RESP types. Exits with 1 and the reason when something is wrong.
 //
-//     node smoke.js HOST PORT        (ioredis is found through NODE_PATH)
+//     node smoke.js HOST PORT [CERTIFICATES]    (ioredis is found through NODE_PATH)
+//
+// With a folder of certificates it speaks TLS, and is logged in by its certificate.
 'use strict';
 
 const assert = require('node:assert/strict');
+const fs = require('node:fs');
+const path = require('node:path');
 const Redis = require('ioredis');
 
 async function simpleCommands(redis) {
@@ -65,10 +69,17 @@ async function scans(redis) {
   assert.equal(fields.get('f1234'), '1234');
 }
 
-async function main([host, port]) {
-  const redis = new Redis({ host, port: Number(port), db: 2, connectionName: 'smoke' });
-  const automatic = new Redis({ host, port: Number(port), db: 2, enableAutoPipelining: true });
+function secure(folder) {
+  const read = (name) => fs.readFileSync(path.join(folder, name));
+  return { tls: { ca: read('ca.crt'), cert: read('client.crt'), key: read('client.key') } };
+}
+
+async function main([host, port, folder]) {
+  const to = { host, port: Number(port), db: 2, ...(folder ? secure(folder) : {}) };
+  const redis = new Redis({ ...to, connectionName: 'smoke' });
+  const automatic = new Redis({ ...to, enableAutoPipelining: true });
   try {
+    assert.equal(await redis.acl('WHOAMI'), folder ? 'Client-only' : 'default');
     await redis.flushdb();
     for (const step of [simpleCommands, collections, errors, pipelines, scans]) {
       await step(redis);

@@ -410,3 +410,87 @@ fn several_items_move_when_there_are_enough() {
     assert_eq!(conn.must("EXEC"), Value::Array(vec![Value::NullArray]));
     kedis_check(&mut conn);
 }
+
+/// A client that waits for very many keys is taken out of their lists by another thread, and served
+/// by a worker. To serve one of a million keys once took a minute.
+#[test]
+fn a_client_that_waits_for_very_many_keys_is_served_and_forgotten_as_others() {
+    const MANY: usize = 20_000;
+    let server = Server::start(&["--io-threads", "1", "--enable-debug-command", "yes"]);
+    let mut other = server.connect();
+    let request = |timeout: &str| {
+        let keys = (0..MANY).map(|n| format!("k{n}"));
+        let words = ["BLPOP".to_owned()].into_iter().chain(keys);
+        let words = words.chain([timeout.to_owned()]);
+        words.map(String::into_bytes).collect::<Vec<_>>()
+    };
+    let blocked = || {
+        server
+            .connect()
+            .info_number("clients", "total_blocking_keys")
+    };
+    let blocked_clients = || server.connect().info_number("clients", "blocked_clients");
+    let mut conn = server.connect();
+    // Each wait begins right after the one before it.
+    for round in 0..3 {
+        assert_eq!(conn.call(&request("0.01")), Value::NullArray);
+        conn.send(&request("0")).unwrap();
+        wait_for("a client that waits for many keys", || {
+            blocked() == MANY as u64
+        });
+        let key = MANY - 1 - round;
+        assert_eq!(other.must(&format!("RPUSH k{key} a b")), Value::Int(2));
+        let served = [Value::bulk(format!("k{key}")), Value::bulk("a")];
+        assert_eq!(conn.read().unwrap(), Value::Array(served.to_vec()));
+        assert_eq!(other.must(&format!("LPOP k{key}")), Value::bulk("b"));
+    }
+    // An unblocked one.
+    let id = conn.must("CLIENT ID").int();
+    conn.send(&request("0")).unwrap();
+    wait_for("a client that waits for many keys", || {
+        blocked() == MANY as u64
+    });
+    other.must(&format!("CLIENT UNBLOCK {id}"));
+    assert_eq!(conn.read().unwrap(), Value::NullArray);
+    wait_for("no keys to wait for", || blocked() == 0);
+    // One that has left gets nothing; another behind it does.
+    conn.send(&request("0")).unwrap();
+    wait_for("a client that waits for many keys", || {
+        blocked() == MANY as u64
+    });
+    let mut behind = server.connect();
+    behind.send(&args("BLPOP k1 0")).unwrap();
+    wait_for("two clients that wait", || blocked_clients() == 2);
+    drop(conn);
+    wait_for("one client that waits", || blocked_clients() == 1);
+    other.must("RPUSH k1 x");
+    let served = [Value::bulk("k1"), Value::bulk("x")];
+    assert_eq!(behind.read().unwrap(), Value::Array(served.to_vec()));
+    wait_for("no keys to wait for", || blocked() == 0);
+    kedis_check(&mut other);
+}
+
+/// Another thread answers MIGRATE, perhaps before the worker that has begun it gives the session
+/// back.
+#[test]
+fn a_long_request_that_another_thread_answers_is_answered_once() {
+    let server = Server::start(&["--io-threads", "1"]);
+    let mut conn = server.connect();
+    let keys = (0..5000).map(|n| format!("k{n}"));
+    let head = args("MIGRATE 127.0.0.1 1 <none> 0 100 KEYS");
+    let mut request: Vec<Vec<u8>> = head
+        .into_iter()
+        .chain(keys.map(String::into_bytes))
+        .collect();
+    request[3].clear();
+    for _ in 0..50 {
+        assert_eq!(conn.call(&request), Value::simple("NOKEY"));
+        assert_eq!(conn.must("ECHO x"), Value::bulk("x"));
+    }
+    conn.must("SET k7 v");
+    for _ in 0..20 {
+        let error = conn.call(&request).error().unwrap();
+        assert!(error.starts_with("IOERR "), "{error}");
+        assert_eq!(conn.must("ECHO x"), Value::bulk("x"));
+    }
+}

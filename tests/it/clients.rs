@@ -73,7 +73,7 @@ fn pipelines_and_iterators(suffix: &str) {
     let info: redis::InfoDict = redis::cmd("INFO").query(&mut conn).unwrap();
     assert!(
         info.get::<String>("redis_version")
-            .is_some_and(|v| v.starts_with("7."))
+            .is_some_and(|v| v.starts_with("8."))
     );
 }
 

@@ -11,6 +11,7 @@
 //!
 //! Environment: `KEDIS_CRASH_ROUNDS` (4), `KEDIS_CRASH_SEED`.
 
+mod json;
 mod model;
 
 use std::collections::VecDeque;
@@ -235,16 +236,37 @@ fn scan(conn: &mut Conn) -> Vec<Vec<u8>> {
     }
 }
 
+/// When each of these elements expires, in ms, if it does.
+fn times(
+    conn: &mut Conn,
+    line: &str,
+    key: &[u8],
+    elements: impl ExactSizeIterator<Item = Vec<u8>>,
+) -> Vec<Option<i64>> {
+    let mut command = args(&format!("{line} {}", elements.len()));
+    command[1] = key.to_vec();
+    command.extend(elements);
+    let answer = conn.call(&command);
+    let times = answer.items().iter().map(Value::int);
+    times.map(|at| Some(at).filter(|at| *at >= 0)).collect()
+}
+
 /// A key's content; `None` if it has expired meanwhile.
 fn read_entry(conn: &mut Conn, key: &[u8]) -> Option<Entry> {
-    let mut ask = |before: &str, after: &str| {
+    let ask_on = |conn: &mut Conn, before: &str, after: &str| {
         let mut command = args(before);
         command.push(key.to_vec());
         command.extend(args(after));
         conn.call(&command)
     };
-    let kind = ask("TYPE", "").text();
-    let expire_ms = Some(ask("PEXPIRETIME", "").int()).filter(|at| *at >= 0);
+    let kind = ask_on(conn, "TYPE", "").text();
+    let expire_ms = Some(ask_on(conn, "PEXPIRETIME", "").int()).filter(|at| *at >= 0);
+    if let Some((data, length)) = model::read(conn, key, &kind) {
+        let length = usize::try_from(length).unwrap();
+        assert_eq!(length, data.len(), "length of {}", cli::quote(key));
+        return Some(Entry { data, expire_ms });
+    }
+    let mut ask = |before: &str, after: &str| ask_on(conn, before, after);
     let bytes = |values: &[Value]| {
         values
             .iter()
@@ -259,14 +281,9 @@ fn read_entry(conn: &mut Conn, key: &[u8]) -> Option<Entry> {
         "hash" => {
             let pairs = ask("HGETALL", "").pairs();
             let names = pairs.iter().map(|(field, _)| field.bytes().to_vec());
-            let mut times = args(&format!("HPEXPIRETIME key FIELDS {}", pairs.len()));
-            times[1] = key.to_vec();
-            times.extend(names);
-            let times = conn.call(&times);
-            let times = times.items().iter().map(Value::int);
-            let map = pairs.iter().zip(times).map(|((field, value), at)| {
+            let times = times(conn, "HPEXPIRETIME key FIELDS", key, names);
+            let map = pairs.iter().zip(times).map(|((field, value), expire_ms)| {
                 let value = value.bytes().to_vec();
-                let expire_ms = Some(at).filter(|at| *at >= 0);
                 (field.bytes().to_vec(), Field { value, expire_ms })
             });
             let mut length = args("HLEN");
@@ -279,7 +296,12 @@ fn read_entry(conn: &mut Conn, key: &[u8]) -> Option<Entry> {
         }
         "set" => {
             let items = bytes(ask("SMEMBERS", "").items());
-            (Data::Set(items.into_iter().collect()), ask("SCARD", ""))
+            let members = items.iter().cloned();
+            let times = times(conn, "SPEXPIRETIME key MEMBERS", key, members);
+            let set = Data::Set(items.into_iter().zip(times).collect());
+            let mut length = args("SCARD");
+            length.push(key.to_vec());
+            (set, conn.call(&length))
         }
         "zset" => {
             let pairs = ask("ZRANGE", "0 -1 WITHSCORES").pairs();

@@ -9,6 +9,7 @@
 //! - `families`: the templates, one block per family
 //! - `coverage`: each command is in a family, or on a list with a reason
 //! - `newer`: what only newer oracles know
+//! - `numbers`: unusual forms of numbers in each argument
 //! - `pools`: the values of a template's `$name`
 //! - `compare`: when two replies count as equal, and the accepted differences
 //! - `run`: one sequence on both servers
@@ -29,6 +30,7 @@ mod coverage;
 mod families;
 mod grammar;
 mod newer;
+mod numbers;
 mod pools;
 mod replicated;
 pub mod run;

@@ -39,7 +39,7 @@ const OTHER_NAMES: &[&str] = &[
     // Subcommands and arguments.
     "AGGREGATE",
     "ANDOR",
-    "CAT",
+    "CN",
     "DIFF",
     "FILE",
     "FORMAT",
@@ -52,7 +52,14 @@ const OTHER_NAMES: &[&str] = &[
     "NEW",
     "OLD",
     "ONE",
-    "WHOAMI",
+    "URI",
+    // A reason in ACL LOG.
+    "tls-cert",
+    // A thread.
+    "worker-turns",
+    // Rules of users.
+    "sanitize-payload",
+    "skip-sanitize-payload",
     // Files, tools and variables.
     "KEDIS_DST_PASSWORD",
     "KEDIS_SRC_PASSWORD",
@@ -217,6 +224,30 @@ fn links_that_lead_nowhere_are_found() {
 fn the_readme_is_short() {
     let lines = read("README.md").lines().count();
     assert!(lines <= README_LINES, "the README has {lines} lines");
+}
+
+/// Rustdoc takes a block of code without a language for Rust, and compiles it.
+#[test]
+fn code_in_the_manual_says_its_language() {
+    let mut wrong = Vec::new();
+    let of_manual = |page: &PathBuf| page.starts_with("src/manual");
+    for (page, text) in pages().into_iter().filter(|(page, _)| of_manual(page)) {
+        let mut lines = text.lines().enumerate();
+        let mut blank = true;
+        while let Some((number, line)) = lines.next() {
+            let at = format!("{}:{}: {line}", page.display(), number + 1);
+            if line.trim_start().starts_with("```") {
+                if line.trim_start() == "```" {
+                    wrong.push(at);
+                }
+                lines.by_ref().find(|(_, line)| line.trim_start() == "```");
+            } else if blank && line.starts_with("    ") {
+                wrong.push(at);
+            }
+            blank = line.is_empty();
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// Rustdoc renders the pages of the manual as modules, which need link definitions of their

@@ -3,16 +3,20 @@
 //! For any input the process survives, its memory stays bounded, other clients are served, and
 //! the error text is the oracle's.
 //!
+//! - `advisories`: requests of published advisories against other servers
+//! - `permissions`: random requests of a user with few permissions
 //! - `requests`: broken, torn and random bytes
 //! - `memory`: the cost of clients that announce much or never read
 //! - `idle`: connections that send nothing, and very many of them
 //! - `long_commands`: commands that take long, while other clients are served
 //!
-//! Environment: `KEDIS_HOSTILE_SEED`.
+//! Environment: `KEDIS_HOSTILE_SEED`, `KEDIS_HOSTILE_ROUNDS`.
 
+mod advisories;
 mod idle;
 mod long_commands;
 mod memory;
+mod permissions;
 mod requests;
 
 use std::sync::atomic::{AtomicBool, Ordering};

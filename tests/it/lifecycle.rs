@@ -208,9 +208,18 @@ fn mistakes_in_flags_are_named() {
             ],
             vec!["set x", "another"],
         ),
-        // Once accepted without effect, which left the server open to everyone.
-        (vec!["--user", "default", "off"], vec!["user"]),
-        (vec!["--aclfile", "users.acl"], vec!["aclfile"]),
+        (
+            vec!["--user", "a", "+nosuch"],
+            vec!["user", "'a'", "Unknown command"],
+        ),
+        (
+            vec!["--user", "a", "on", "--user", "a", "off"],
+            vec!["Duplicate user"],
+        ),
+        (
+            vec!["--aclfile", "users.acl"],
+            vec!["aclfile", "opening file"],
+        ),
         (
             vec!["--bind", "not.an.address.invalid"],
             vec!["not.an.address.invalid", "command line: 'bind"],
@@ -254,8 +263,10 @@ fn mistakes_in_a_file_are_named_with_their_line() {
         // Errors that only the whole file or the operating system shows.
         ("\nrename-command NOSUCH x\n", 2, "no such command"),
         ("rename-command set x\nrename-command get X\n", 2, "another"),
-        ("\nuser default off\n", 2, "no ACL users"),
-        ("\naclfile users.acl\n", 2, "no ACL users"),
+        ("\nuser default nosuch\n", 2, "Syntax error"),
+        ("user a on\nuser a off\n", 2, "Duplicate user"),
+        ("\naclfile users.acl\n", 2, "opening file"),
+        ("user a on\naclfile users.acl\n", 2, "only one of them"),
         ("\nbind 300.1.1.1\n", 2, "cannot listen on 300.1.1.1"),
         ("\nbind \"\"\n", 2, "no address"),
         (

@@ -8,6 +8,7 @@
 //! - `support`: processes, connections, replies, random numbers, waiting
 //! - `differential`: random commands against the oracle
 //! - `oracle`: replies that do not depend on keys, against the oracle
+//! - `audit`: the audit log
 //! - `copies`: row cache and rank index, against the stored rows
 //! - `crash`: kill -9 under load
 //! - `damage`: files that the disk has lost or changed
@@ -31,14 +32,17 @@
 //! - `rdb`: files from and for redis-server
 //! - `notify`: keyspace events
 //! - `service`: service managers, logs and the command line
+//! - `secrets`: secrets in all that is shown of requests
 //! - `streams`: streams over replication, and waits that end by expiry
 //! - `tracking`: client-side caches
 //! - `unread`: replies that their clients do not read
+//! - `users`: users, their permissions and files
 //! - `workers`: slow commands, beside clients that write
 //! - `tidy`: rules for the sources
 //! - `docs`: documents and their links
 #![allow(clippy::unwrap_used)]
 
+mod audit;
 mod blocking;
 mod bloom;
 mod clients;
@@ -64,11 +68,16 @@ mod pubsub;
 mod rdb;
 mod replication;
 mod scripts;
+mod secrets;
 mod service;
 mod streams;
 mod support;
 mod tidy;
+mod tls;
+mod tls_users;
 mod tracking;
 mod transactions;
+mod types;
 mod unread;
+mod users;
 mod workers;

@@ -1,6 +1,7 @@
 //! Keyspace notifications: every command causes the same events as in Redis.
 
 mod every;
+mod newer;
 
 use crate::support::{Conn, Server, Value, args, oracle, unix_ms, wait_for};
 
@@ -367,24 +368,91 @@ fn events_and_messages_keep_their_order() {
     assert_eq!([last(), last(), last()], ["a", "1", "b"].map(Value::bulk));
 }
 
-/// Sorted ints are a type that Redis does not have; their events are those of a module's type.
+/// A command that finds elements whose time is over removes them before it does anything else, and
+/// clients are told so in this order.
 #[test]
-fn sorted_ints_have_events_of_a_module() {
-    let server = Server::start(&[]);
-    let (mut listener, mut client) = listener(&server, "Egd");
-    for line in [
-        "SIADD ids 1 2",
-        "SIADD ids 1",
-        "SIREM ids 9",
-        "SIREM ids 1",
-        "SIREM ids 2",
+fn what_is_over_is_told_before_what_the_command_does() {
+    let server = Server::start(&["--enable-debug-command", "yes"]);
+    let (mut listener, mut client) = listener(&server, "Eghs");
+    client.must("DEBUG SET-ACTIVE-EXPIRE 0");
+    for (line, want) in [
+        (
+            "HGETEX h EX 100 FIELDS 2 a stays",
+            &["hexpired", "hexpire"][..],
+        ),
+        ("HEXPIRE h 100 FIELDS 2 a stays", &["hexpired", "hexpire"]),
+        (
+            "HGETEX h PX 0 FIELDS 2 a stays",
+            &["hexpired", "hdel", "del"],
+        ),
+        ("HDEL h a stays", &["hexpired", "hdel", "del"]),
+        ("HGETDEL h FIELDS 2 a stays", &["hexpired", "hdel", "del"]),
+        ("HINCRBY h a 2", &["hexpired", "hincrby"]),
+        ("SEXPIRE t 100 MEMBERS 2 a stays", &["sexpired", "sexpire"]),
+        ("SREM t a stays", &["sexpired", "srem", "del"]),
     ] {
+        client.must("DEL h t");
+        client.must("HSET h stays 1");
+        client.must("HSETEX h PX 1 FIELDS 1 a 1");
+        client.must("SADD t stays");
+        client.must("SADDEX t PX 1 MEMBERS 1 a");
+        let last = unix_ms() + 1;
+        wait_for("the end of their time", || unix_ms() > last);
+        events(&mut listener, &mut client);
         client.must(line);
+        let seen = events(&mut listener, &mut client);
+        let names: Vec<_> = seen.iter().map(|(name, _)| name.as_str()).collect();
+        let want: Vec<_> = want
+            .iter()
+            .map(|name| format!("__keyevent@0__:{name}"))
+            .collect();
+        assert_eq!(names, want, "{line}");
     }
-    let seen = events(&mut listener, &mut client);
-    let names: Vec<&str> = seen.iter().map(|(_, name)| name.as_str()).collect();
-    assert_eq!(names, ["ids"; 4], "{seen:?}");
-    let kinds: Vec<&str> = seen.iter().map(|(channel, _)| channel.as_str()).collect();
-    let expected = ["siadd", "sirem", "sirem", "del"].map(|kind| format!("__keyevent@0__:{kind}"));
-    assert_eq!(kinds, expected);
+}
+
+/// Members of sets that expire have the events of fields, in the words of sets.
+#[test]
+fn times_of_members_have_events() {
+    let server = Server::start(&["--enable-debug-command", "yes"]);
+    let (mut listener, mut client) = listener(&server, "Egs");
+    client.must("DEBUG SET-ACTIVE-EXPIRE 0");
+    let at = unix_ms() + 60_000;
+    for (line, want) in [
+        ("SADD t a b c d".to_owned(), &["sadd"][..]),
+        (format!("SPEXPIREAT t {at} MEMBERS 2 a x"), &["sexpire"]),
+        (format!("SPEXPIREAT t {at} NX MEMBERS 2 a x"), &[]),
+        ("STTL t MEMBERS 1 a".to_owned(), &[]),
+        ("SPERSIST t MEMBERS 2 a b".to_owned(), &["spersist"]),
+        ("SPERSIST t MEMBERS 1 a".to_owned(), &[]),
+        ("SEXPIRE t 0 MEMBERS 2 a x".to_owned(), &["srem"]),
+        (
+            format!("SADDEX t PXAT {at} MEMBERS 2 a b"),
+            &["sadd", "sexpire"],
+        ),
+        ("SADDEX t MNX MEMBERS 1 a".to_owned(), &[]),
+        ("SADDEX t PXAT 1 MEMBERS 2 a b".to_owned(), &["srem"]),
+        ("SADDEX t PXAT 1 MEMBERS 1 none".to_owned(), &[]),
+        ("SEXPIRE t 0 MEMBERS 2 c d".to_owned(), &["srem", "del"]),
+        (
+            "SADDEX t PX 1 MEMBERS 2 a b".to_owned(),
+            &["sadd", "sexpire"],
+        ),
+    ] {
+        client.must(&line);
+        let seen = events(&mut listener, &mut client);
+        let want = want
+            .iter()
+            .map(|name| (format!("__keyevent@0__:{name}"), "t".to_owned()));
+        assert_eq!(seen, want.collect::<Vec<_>>(), "{line}");
+    }
+    let last = unix_ms() + 1;
+    wait_for("the end of their time", || unix_ms() > last);
+    client.must("DEBUG SET-ACTIVE-EXPIRE 1");
+    let mut seen = Vec::new();
+    wait_for("the expire thread", || {
+        seen.extend(events(&mut listener, &mut client));
+        seen.len() >= 2
+    });
+    let names: Vec<&str> = seen.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["__keyevent@0__:sexpired", "__keyevent@0__:del"]);
 }

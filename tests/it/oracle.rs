@@ -46,6 +46,7 @@ const MORE_HISTORY: &[&str] = &[
     "acl|log",
     "bitop",
     "client|kill",
+    "client|list",
     "georadius_ro",
     "georadiusbymember",
     "georadiusbymember_ro",

@@ -1,8 +1,10 @@
 //! Publish and subscribe: over many connections and threads, with subscribers that do not
 //! read, and compared with the oracle.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::conn::encode;
 use crate::support::{Conn, Server, Value, args, oracle, wait_for};
 
 fn subscriber(address: &str, resp3: bool, line: &str, confirmations: usize) -> Conn {
@@ -399,4 +401,127 @@ fn a_transaction_that_ends_its_own_subscription_gets_its_messages() {
             ]
         );
     }
+}
+
+/// A worker subscribes a client to very many names. What is published meanwhile comes after the
+/// confirmations, and nothing after those of the names that it has left.
+#[test]
+fn confirmations_of_very_many_names_come_before_their_messages_and_after_their_last() {
+    const NAMES: usize = 20_000;
+    let server = Server::start(&["--io-threads", "2"]);
+    let all = |command: &str| {
+        let names = (0..NAMES).map(|n| format!("n{n}"));
+        let words = std::iter::once(command.to_owned()).chain(names);
+        words.map(String::into_bytes).collect::<Vec<_>>()
+    };
+    let done = AtomicBool::new(false);
+    let worker_requests = || server.connect().info_number("stats", "worker_requests");
+    std::thread::scope(|scope| {
+        let publisher = scope.spawn(|| {
+            let mut conn = server.connect();
+            let mut received = 0;
+            while !done.load(Ordering::Relaxed) {
+                received += conn.must("PUBLISH n0 m").int();
+                received += conn.must(&format!("PUBLISH n{} m", NAMES - 1)).int();
+            }
+            received
+        });
+        let mut messages = 0;
+        for round in 0..3 {
+            let mut conn = server.connect();
+            if round == 1 {
+                conn.hello3();
+            }
+            let mut read = |conn: &mut Conn, word: &str| {
+                let mut confirmed = 0;
+                let mut early = 0;
+                while confirmed < NAMES {
+                    let (Value::Array(parts) | Value::Push(parts)) = conn.read().unwrap() else {
+                        panic!("no message");
+                    };
+                    if parts[0].bytes() == word.as_bytes() {
+                        assert_eq!(parts[1].bytes(), format!("n{confirmed}").as_bytes());
+                        confirmed += 1;
+                    } else {
+                        assert_eq!(parts[0].bytes(), b"message");
+                        early += usize::from(confirmed < NAMES);
+                        messages += 1;
+                    }
+                }
+                early
+            };
+            let before = worker_requests();
+            conn.send(&all("SUBSCRIBE")).unwrap();
+            assert_eq!(read(&mut conn, "subscribe"), 0);
+            assert_ne!(before, worker_requests(), "no worker has run it");
+            match round {
+                2 => conn.send(&args("UNSUBSCRIBE")).unwrap(),
+                _ => conn.send(&all("UNSUBSCRIBE")).unwrap(),
+            }
+            if round == 2 {
+                let (mut left, mut last) = (0, 0);
+                while left < NAMES {
+                    let (Value::Array(parts) | Value::Push(parts)) = conn.read().unwrap() else {
+                        panic!("no message");
+                    };
+                    match parts[0].bytes() {
+                        b"unsubscribe" => (left, last) = (left + 1, parts[2].int()),
+                        _ => assert_eq!(left, 0, "a message between the confirmations"),
+                    }
+                }
+                assert_eq!(last, 0);
+            } else {
+                read(&mut conn, "unsubscribe");
+            }
+            // Nothing follows.
+            conn.send(&args("PING")).unwrap();
+            assert_eq!(conn.read().unwrap(), Value::simple("PONG"));
+            let left = server.connect().must("PUBSUB NUMSUB n0 n1");
+            assert_eq!((left.items()[1].int(), left.items()[3].int()), (0, 0));
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(publisher.join().unwrap() > 0);
+        assert!(messages > 0);
+    });
+}
+
+/// What a client has published before it leaves very many names is sent to it before that.
+#[test]
+fn a_client_gets_its_own_messages_before_it_leaves_very_many_names() {
+    const NAMES: usize = 5000;
+    let server = Server::start(&["--io-threads", "1"]);
+    let mut conn = server.connect();
+    conn.hello3();
+    let all = |command: &str| {
+        let names = (0..NAMES).map(|n| format!("n{n}"));
+        let words = std::iter::once(command.to_owned()).chain(names);
+        words.map(String::into_bytes).collect::<Vec<_>>()
+    };
+    conn.send(&all("SUBSCRIBE")).unwrap();
+    for _ in 0..NAMES {
+        conn.read().unwrap();
+    }
+    let mut wire = Vec::new();
+    for n in 0..10 {
+        encode(&mut wire, &args(&format!("PUBLISH n7 {n}")));
+    }
+    encode(&mut wire, &all("UNSUBSCRIBE"));
+    conn.send_raw(&wire).unwrap();
+    let (mut got, mut left) = (0, 0);
+    while left < NAMES {
+        match conn.read().unwrap() {
+            Value::Int(receivers) => assert_eq!(receivers, 1),
+            Value::Push(parts) if parts[0].bytes() == b"message" => {
+                assert_eq!(left, 0);
+                assert_eq!(parts[2].bytes(), got.to_string().as_bytes());
+                got += 1;
+            }
+            Value::Push(parts) => {
+                assert_eq!(parts[0].bytes(), b"unsubscribe");
+                left += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(got, 10);
 }

@@ -114,6 +114,15 @@ fn a_file_of_redis_fills_an_empty_server_whatever_happens_on_the_way() {
     server.flags.extend(["--load-rdb".into(), file.clone()]);
     server.spawn();
     check_loaded(&server);
+    let mut conn = server.connect();
+    assert_eq!(
+        conn.info_number("persistence", "rdb_last_load_keys_loaded"),
+        302
+    );
+    assert_eq!(
+        conn.info_number("persistence", "rdb_last_load_keys_expired"),
+        1
+    );
     server.terminate();
 
     // A second load is refused.

@@ -115,7 +115,7 @@ pub fn assert_same(master: &Server, replica: &Server) {
 /// All rows of a server's binlog, read as a replica would.
 pub fn binlog(server: &Server) -> BTreeMap<u64, Vec<u8>> {
     let mut conn = server.connect();
-    conn.must("REPLCONF capa kedis2");
+    conn.must("REPLCONF capa kedis3");
     let (mut first, mut next) = (0, 0);
     wait_for("a link to the master, if there is one", || {
         first = first_position(server);

@@ -297,6 +297,8 @@ fn check_users(mut our: Conn, mut their: Conn) {
                 let flags = fields.remove(0).1.flat().unwrap();
                 let word = Value::bulk("sanitize-payload");
                 let flags: Vec<_> = flags.into_iter().filter(|flag| *flag != word).collect();
+                // A field of Valkey.
+                fields.retain(|(name, _)| *name != Value::bulk("databases"));
                 (flags, fields)
             });
             assert_eq!(ours, theirs, "RESP3: {hello}");
@@ -338,6 +340,4 @@ fn check_users(mut our: Conn, mut their: Conn) {
     let passwords = [0; 2].map(|_| our.must("ACL GENPASS").text());
     assert!(passwords.iter().all(|password| password.len() == 64));
     assert_ne!(passwords[0], passwords[1]);
-    let refused = our.cmd("ACL SETUSER other on").error().unwrap();
-    assert!(refused.contains("no ACL users"), "{refused}");
 }

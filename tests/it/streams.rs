@@ -24,6 +24,34 @@ fn a_stream_that_expires_ends_the_wait_of_its_groups() {
     assert!(error.starts_with("NOGROUP No such key 's'"), "{error}");
 }
 
+/// What ends a wait is bounded as a read without one.
+#[test]
+fn waits_answer_within_maxcount_and_maxsize() {
+    let server = server(&[]);
+    let mut conn = server.connect();
+    for limits in ["MAXCOUNT 2", "MAXSIZE 100", "MAXCOUNT 2 MAXSIZE 100000"] {
+        conn.must("FLUSHALL");
+        let mut waiting = server.connect();
+        let line = format!("XREAD BLOCK 0 {limits} STREAMS s other 0 0");
+        waiting.send(&args(&line)).unwrap();
+        wait_for("the wait", || {
+            conn.must("INFO clients")
+                .text()
+                .contains("blocked_clients:1")
+        });
+        conn.must("MULTI");
+        for n in 1..=4 {
+            conn.must(&format!("XADD s {n}-1 field {}", "v".repeat(30)));
+        }
+        conn.must("EXEC");
+        let reply = waiting.read().unwrap();
+        let read = conn.must(&format!("XREAD {limits} STREAMS s other 0 0"));
+        assert_eq!(reply, read, "{limits}");
+        let entries = read.items()[0].items()[1].items().len();
+        assert!((1..4).contains(&entries), "{limits}: {entries}");
+    }
+}
+
 #[test]
 fn clients_of_a_replica_wait_for_what_the_master_adds() {
     let (master, replica) = (server(&[]), server(&[]));

@@ -10,6 +10,7 @@ pub mod conn;
 pub mod proxy;
 pub mod resp;
 pub mod server;
+pub mod tls;
 
 use std::time::{Duration, Instant};
 

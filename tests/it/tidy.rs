@@ -16,6 +16,7 @@ use syn::visit::Visit;
 const LAYERS: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("sys", &["base"]),
+    ("tls", &["sys"]),
     ("manual", &[]),
     ("resp", &["base"]),
     ("lua", &["resp", "base"]),
@@ -25,12 +26,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("types", &["storage", "rdb", "encoding", "base"]),
     (
         "state",
-        &["storage", "encoding", "lua", "resp", "base", "sys"],
+        &["storage", "encoding", "lua", "resp", "base", "sys", "tls"],
     ),
     (
         "commands",
         &[
-            "types", "state", "lua", "resp", "rdb", "storage", "encoding", "base", "sys",
+            "types", "state", "lua", "resp", "rdb", "storage", "encoding", "base", "sys", "tls",
         ],
     ),
     (
@@ -49,17 +50,18 @@ const LAYERS: &[(&str, &[&str])] = &[
         "replication",
         &[
             "exec", "commands", "types", "state", "resp", "storage", "encoding", "base", "sys",
+            "tls",
         ],
     ),
     (
         "migrate",
-        &["commands", "rdb", "resp", "encoding", "base", "sys"],
+        &["commands", "rdb", "resp", "encoding", "base", "sys", "tls"],
     ),
     (
         "jobs",
         &[
             "exec", "commands", "types", "rdb", "state", "resp", "storage", "encoding", "base",
-            "sys",
+            "sys", "tls",
         ],
     ),
 ];

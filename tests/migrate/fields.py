@@ -1,4 +1,4 @@
-"""Hashes whose fields have times: kept where the target knows such times, refused where it does not."""
+"""Hashes and sets whose elements have times: kept where the target knows such times, refused where it does not."""
 
 import time
 from pathlib import Path
@@ -13,6 +13,7 @@ WORDS = "had times of their own, which are not kept"
 def step(options):
     made_by_hand()
     to_an_older_target()
+    sets_between_two()
     for program in options.newer:
         followed(program)
 
@@ -86,9 +87,50 @@ def to_an_older_target():
         expect("fields: an older target is an error", right, (ended, said))
         target.connect().flushall()
         ended, said = run("kedis_to_redis", k, target, "--exit-when-synced", "--keep-going")
-        right = ended == 0 and f"1 fields of 1 hashes {WORDS}" in said
+        right = ended == 0 and f"1 elements of 1 hashes and sets {WORDS}" in said
         right = right and target.connect().hgetall("h") == {b"f": b"1", b"g": b"2"}
         expect("fields: an older target, --keep-going", right, (ended, said))
+        c.delete("h")
+        c.execute_command("SADDEX", "s", "PXAT", at_ms, "MEMBERS", 2, "a", "b")
+        target.connect().flushall()
+        ended, said = run("kedis_to_redis", k, target, "--exit-when-synced")
+        expect("members: an older target is an error", ended == 1 and "--keep-going" in said, (ended, said))
+        target.connect().flushall()
+        ended, said = run("kedis_to_redis", k, target, "--exit-when-synced", "--keep-going")
+        right = ended == 0 and f"2 elements of 1 hashes and sets {WORDS}" in said
+        right = right and target.connect().smembers("s") == {b"a", b"b"}
+        expect("members: an older target, --keep-going", right, (ended, said))
+
+
+def sets_between_two():
+    """Sets whose members have times, from one Kedis to another: the data set, the stream, and with commands."""
+    at_ms = int(time.time() * 1000) + 10**8
+    with kedis() as source, kedis() as target:
+        source.start()
+        target.start()
+        c, there = source.connect(), target.connect()
+        c.sadd("small", "a", "b")
+        c.sadd("large", *(f"m{n}" for n in range(3000)))
+        for key, member in (("small", "a"), ("large", "m7")):
+            c.execute_command("SPEXPIREAT", key, at_ms, "MEMBERS", 1, member)
+
+        def is_right():
+            asked = (("small", "a", "b"), ("large", "m7", "m8"), ("late", "a", "b"))
+            kept = [there.execute_command("SPEXPIRETIME", key, "MEMBERS", 2, *names) for key, *names in asked]
+            return kept == [[at_ms, -1], [at_ms, -1], [at_ms, -1]] and there.scard("large") == 3000
+
+        tool = Tool("kedis_port", source, target)
+        wait_for("copy", lambda: there.scard("large") == 3000 and "following" in tool.said())
+        c.sadd("late", "b")
+        c.execute_command("SADDEX", "late", "PXAT", at_ms, "MEMBERS", 1, "a")
+        wait_until_through(source, target)
+        right, ended = is_right(), tool.interrupt()
+        expect("members: kedis_port follows", right and ended == 0, (ended, tool.said()))
+        ended, said = run("kedis_port", source, target, "--verify")
+        expect("members: kedis_port --verify", ended == 0 and "all are equal" in said, (ended, said))
+        there.flushall()
+        ended, said = run("kedis_port", source, target, "--scan", "--exit-when-synced", "--verify")
+        expect("members: kedis_port --scan", ended == 0 and "all are equal" in said and is_right(), (ended, said))
 
 
 def followed(program):

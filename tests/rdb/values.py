@@ -101,6 +101,7 @@ def commands():
     yield b"zset:integers", [("ZADD", *(x for n in INTEGERS for x in (n, b"%d" % n)))]
     yield b"zset:long", [("ZADD", 1, text(200), 2, b"", 3, BINARY)]
     yield b"zset:many", [("ZADD", *(x for n in range(300) for x in (n / 7, b"member-%d" % n)))]
+    yield b"geo", [("GEOADD", 13.361389, 38.115556, b"Palermo", 15.087269, 37.502669, b"Catania")]
     yield b"stream", [
         ("XADD", b"1-1", b"f", b"v"),
         ("XADD", b"1-2", b"f", b"70000"),

@@ -91,14 +91,3 @@ proc ${namespace}::__dispatch__ {id method args} {
     }
     tailcall ::dispatch_of_suite $id $method {*}$args
 }
-
-# Fields of hashes have no times here: data sets are made and compared without.
-if {[string match *hexpire* [info body createComplexDataset]]} {
-    rename createComplexDataset createComplexDataset_of_suite
-    proc createComplexDataset {r ops {opt {}}} {
-        set opt [lsearch -all -inline -not -exact $opt usehexpire]
-        uplevel 1 [list createComplexDataset_of_suite $r $ops $opt]
-    }
-    set asked {[{*}$r hexpiretime $k FIELDS 1 $f]}
-    proc csvdump {r} [string map [list $asked -1] [info body csvdump]]
-}

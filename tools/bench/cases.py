@@ -39,6 +39,8 @@ class Case:
     consumes: bool = False
     # Whether --quick shrinks the keyspace with the data.
     scales: bool = True
+    # Whether Redis has such commands.
+    has_peer: bool = True
 
 
 def strings(scale, _requests):

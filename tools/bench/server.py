@@ -122,11 +122,11 @@ class Server:
 
     def load(self, commands):
         """Sends `commands` pipelined and checks the replies."""
-        with socket.create_connection(("127.0.0.1", self.port)) as link:
+        with socket.create_connection(("127.0.0.1", self.port)) as link, link.makefile("rb") as reader:
             source = iter(commands)
             while batch := list(itertools.islice(source, LOAD_BATCH)):
                 link.sendall(b"".join(map(encoded, batch)))
-                read_simple_replies(link, len(batch), self.label)
+                read_replies(reader, len(batch), self.label)
 
     def stop(self):
         """Ends it, by its process id, and removes its data."""

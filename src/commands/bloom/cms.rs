@@ -1,13 +1,15 @@
 //! CMS: count-min sketches.
 
-use super::{int_within, place_of};
-use crate::base::num;
+use super::{Family, int_within, place_of};
+use crate::base::{logarithm, num};
 use crate::commands::table::spec::Group;
-use crate::commands::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::commands::{CmdResult, Command, Error, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, View};
 use crate::types::OpError;
 use crate::types::bloom::cms::Sketch;
+use crate::types::bloom::items::read_each;
+use std::ops::ControlFlow;
 
 const NO_KEY: Error = Error::text("CMS: key does not exist");
 
@@ -51,13 +53,14 @@ fn fraction(arg: &[u8], refusal: Error) -> Result<f64, Error> {
         .ok_or(refusal)
 }
 
-/// The size is logged, not the numbers that it follows from: another machine might round otherwise.
+/// The size is logged, not the numbers that it follows from.
 fn init_by_prob(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     must_be_new(ctx, args[1])?;
     let error = fraction(args[2], Error::text("CMS: invalid overestimation value"))?;
     let probability = fraction(args[3], Error::text("CMS: invalid prob value"))?;
     let width = (2.0 / error).ceil() as i64;
-    let depth = f64::from((probability as f32).log10() / 0.5f32.log10()).ceil() as i64;
+    let depth =
+        f64::from(logarithm::log10(probability as f32) / logarithm::log10(0.5)).ceil() as i64;
     create(ctx, args[1], width, depth)?;
     let (mut a, mut b) = (itoa::Buffer::new(), itoa::Buffer::new());
     let (width, depth) = (a.format(width).as_bytes(), b.format(depth).as_bytes());
@@ -80,8 +83,10 @@ fn incr_by(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         increments.push((item, u64::try_from(by).map_err(|_| negative)?));
     }
     ctx.reply.array(pairs.len());
-    for (item, by) in increments {
-        match sketch.increment(ctx.txn, ctx.db, item, by)? {
+    for (at, (item, by)) in increments.into_iter().enumerate() {
+        let count = sketch.increment(ctx.txn, ctx.db, item, by);
+        let others = pairs[at + 1..].iter().map(|[item, _]| *item);
+        match count.inspect_err(|_| sketch.ask_for(ctx.txn, ctx.db, others))? {
             u32::MAX => ctx.reply.error("CMS: INCRBY overflow"),
             count => ctx.reply.int(count.into()),
         }
@@ -94,10 +99,11 @@ fn incr_by(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn query(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let sketch = load(ctx.view, ctx.db, args[1])?;
     ctx.reply.array(args.len() - 2);
-    for item in &args[2..] {
+    read_each(ctx.view, &args[2..], |item| {
         let count = sketch.query(ctx.view, ctx.db, item)?;
         ctx.reply.int(count.into());
-    }
+        Ok(ControlFlow::Continue(()))
+    })?;
     Ok(())
 }
 
@@ -156,59 +162,61 @@ fn info(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-const RO: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
-const RW: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW)];
+const FAMILY: Family = Family {
+    group: Group::Sketch,
+    since: "2.0.0",
+};
 
 /// The rows of CMS.*.
 pub const COMMANDS: &[Command] = &[
-    Command::write("cms.initbydim", 4, init_by_dim)
-        .syntax("key width:int depth:int")
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(
-            Group::Sketch,
-            "2.0.0",
+    FAMILY
+        .write(
+            "cms.initbydim",
+            4,
+            init_by_dim,
             "Creates a count-min sketch of a given size",
-        ),
-    Command::write("cms.initbyprob", 4, init_by_prob)
-        .syntax("key error:double probability:double")
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(
-            Group::Sketch,
-            "2.0.0",
+        )
+        .syntax("key width:int depth:int"),
+    FAMILY
+        .write(
+            "cms.initbyprob",
+            4,
+            init_by_prob,
             "Creates a count-min sketch whose size follows from the errors that it may have",
-        ),
-    Command::write("cms.incrby", -4, incr_by)
+        )
+        .syntax("key error:double probability:double"),
+    FAMILY
+        .write(
+            "cms.incrby",
+            -4,
+            incr_by,
+            "Counts items in a count-min sketch",
+        )
         .syntax("key items=(item increment:int)...")
-        .complexity("O(N * D), N: items, D: depth")
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(Group::Sketch, "2.0.0", "Counts items in a count-min sketch"),
-    Command::read("cms.query", -3, query)
-        .syntax("key item...")
-        .complexity("O(N * D), N: items, D: depth")
-        .keys(RO)
-        .doc(
-            Group::Sketch,
-            "2.0.0",
+        .complexity("O(N * D), N: items, D: depth"),
+    FAMILY
+        .read(
+            "cms.query",
+            -3,
+            query,
             "Estimates how often items were counted",
-        ),
-    Command::write("cms.merge", -4, merge)
+        )
+        .syntax("key item...")
+        .complexity("O(N * D), N: items, D: depth"),
+    FAMILY
+        .write(
+            "cms.merge",
+            -4,
+            merge,
+            "Stores the weighted sum of count-min sketches",
+        )
         .syntax("destination:key numkeys:int source:key... [WEIGHTS weight:double...]")
         .complexity("O(N * C), N: sketches, C: counters of each")
-        .flags(Flags::DENYOOM)
         .keys(&[
             KeySpec::at(1, KeyFlags::RW),
             KeySpec::numkeys(2, KeyFlags::RO),
-        ])
-        .doc(
-            Group::Sketch,
-            "2.0.0",
-            "Stores the weighted sum of count-min sketches",
-        ),
-    Command::read("cms.info", 2, info)
-        .syntax("key")
-        .keys(RO)
-        .doc(Group::Sketch, "2.0.0", "Describes a count-min sketch"),
+        ]),
+    FAMILY
+        .read("cms.info", 2, info, "Describes a count-min sketch")
+        .syntax("key"),
 ];

@@ -1,15 +1,15 @@
 //! CF: Cuckoo filters.
 
-use super::{EXISTS, NOT_FOUND, int_within, letter, place_of};
+use super::{EXISTS, Family, NOT_FOUND, int_within, letter, place_of};
 use crate::base::num;
 use crate::commands::table::spec::Group;
-use crate::commands::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::commands::{CmdResult, Command, Error, Flags, ReadCtx, WriteCtx};
 use crate::storage::txn::events::Class;
 use crate::types::OpError;
 use crate::types::bloom::cuckoo::chunks::HEADER_LEN;
-use crate::types::bloom::cuckoo::{Cuckoo, Inserted, Plan};
+use crate::types::bloom::cuckoo::{Cuckoo, GROWN_TABLES_MAX, Inserted, Plan};
 
-/// The filter that an addition creates.
+/// The filter that an addition creates, unless the configuration says otherwise.
 const DEFAULT: Plan = Plan {
     capacity: 1024,
     bucket_size: 2,
@@ -17,11 +17,52 @@ const DEFAULT: Plan = Plan {
     expansion: 1,
 };
 
-const CAPACITY_MIN: i64 = 4;
 const CAPACITY_MAX: i64 = 1 << 30;
 
-/// A filter with this many tables takes no more items.
-const TABLES_MAX: usize = 32;
+/// The filter that an addition creates. An effect does not depend on the configuration: see
+/// [`log_creation`].
+fn usual(ctx: &WriteCtx<'_>) -> Plan {
+    if ctx.txn.replays_rows() {
+        return DEFAULT;
+    }
+    let config = ctx.server.config.load();
+    Plan {
+        capacity: config.cf_initial_size,
+        bucket_size: config.cf_bucket_size,
+        iterations: config.cf_max_iterations,
+        expansion: config.cf_expansion_factor,
+    }
+}
+
+/// States the creation of a filter that owes something to the configuration, in full; the
+/// command itself follows, unless it has created the filter only.
+fn log_creation(ctx: &mut WriteCtx<'_>, key: &[u8], plan: Plan, then: Option<&[&[u8]]>) {
+    let capacity = plan.capacity.to_string();
+    let numbers = [plan.bucket_size, plan.iterations, plan.expansion].map(|n| n.to_string());
+    let mut effect: Vec<&[u8]> = vec![b"CF.RESERVE", key, capacity.as_bytes()];
+    for (word, number) in ["BUCKETSIZE", "MAXITERATIONS", "EXPANSION"]
+        .iter()
+        .zip(&numbers)
+    {
+        effect.extend([word.as_bytes(), number.as_bytes()]);
+    }
+    ctx.txn.effect(ctx.db, &effect);
+    if let Some(args) = then {
+        ctx.txn.effect(ctx.db, args);
+    }
+}
+
+/// A filter with this many tables takes no more items. One that its master has added to may have
+/// more than this server's configuration says.
+fn most_tables(ctx: &WriteCtx<'_>) -> usize {
+    match ctx.txn.is_received() {
+        true => GROWN_TABLES_MAX,
+        false => {
+            let most = ctx.server.config.load().cf_max_expansions as usize;
+            most.min(GROWN_TABLES_MAX)
+        }
+    }
+}
 
 const TOO_LARGE: Error = Error::text("ERR Could not create filter");
 const BAD_POSITION: Error = Error::text("Invalid position");
@@ -46,9 +87,10 @@ fn reserve(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         return Err(Error::Arity("cf.reserve".into()));
     }
     let capacity = int_within(args[2], i64::MIN, i64::MAX, Error::text("Bad capacity"))?;
-    let iterations = option(args, "MAXITERATIONS", (1, 65_535), DEFAULT.iterations)?;
-    let bucket_size = option(args, "BUCKETSIZE", (1, 255), DEFAULT.bucket_size)?;
-    let expansion = option(args, "EXPANSION", (0, 32_768), DEFAULT.expansion)?;
+    let usual = usual(ctx);
+    let iterations = option(args, "MAXITERATIONS", (1, 65_535), usual.iterations)?;
+    let bucket_size = option(args, "BUCKETSIZE", (1, 255), usual.bucket_size)?;
+    let expansion = option(args, "EXPANSION", (0, 32_768), usual.expansion)?;
     if !(i64::from(bucket_size) * 2..=CAPACITY_MAX).contains(&capacity) {
         return Err(Error::text(
             "Capacity must be in the range [2 * BUCKETSIZE, 1073741824]",
@@ -65,6 +107,9 @@ fn reserve(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     };
     let filter = Cuckoo::new(ctx.txn, plan).ok_or(TOO_LARGE)?;
     filter.save(ctx.txn, ctx.db, args[1])?;
+    if usual != DEFAULT {
+        log_creation(ctx, args[1], plan, None);
+    }
     ctx.event(Class::MODULE, "cf.reserve", args[1]);
     ctx.reply.ok();
     Ok(())
@@ -82,19 +127,21 @@ struct Answers {
 
 fn insert_items(
     ctx: &mut WriteCtx<'_>,
-    key: &[u8],
+    args: &[&[u8]],
     items: &[&[u8]],
     create: Option<Plan>,
     answers: Answers,
 ) -> CmdResult {
+    let key = args[1];
     let found = Cuckoo::load(ctx.txn, ctx.db, key)?;
+    let created = create.filter(|_| found.is_none());
     let mut changed = found.is_none();
     let mut filter = match (found, create) {
         (Some(filter), _) => filter,
         (None, Some(plan)) => Cuckoo::new(ctx.txn, plan).ok_or(TOO_LARGE)?,
         (None, None) => return Err(NOT_FOUND),
     };
-    if filter.table_count() >= TABLES_MAX {
+    if filter.table_count() >= most_tables(ctx) {
         return Err(Error::text("Maximum expansions reached"));
     }
     let Answers {
@@ -105,9 +152,11 @@ fn insert_items(
     if many {
         ctx.reply.array(items.len());
     }
-    for item in items {
+    for (at, item) in items.iter().enumerate() {
         let tables = filter.table_count();
-        let inserted = filter.insert(ctx.txn, ctx.db, item, unique)?;
+        let inserted = filter.insert(ctx.txn, ctx.db, item, unique);
+        let inserted =
+            inserted.inspect_err(|_| filter.ask_for(ctx.txn, ctx.db, &items[at + 1..], !unique))?;
         changed |= inserted == Inserted::Added || filter.table_count() != tables;
         match inserted {
             // Of INSERTNX the reply can also be -1, so it is no truth value.
@@ -127,6 +176,11 @@ fn insert_items(
         filter.save(ctx.txn, ctx.db, key)?;
         ctx.event(Class::MODULE, event, key);
     }
+    if let Some(plan) = created
+        && usual(ctx) != DEFAULT
+    {
+        log_creation(ctx, key, plan, Some(args));
+    }
     Ok(())
 }
 
@@ -136,7 +190,8 @@ fn add(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         many: false,
         event: "cf.add",
     };
-    insert_items(ctx, args[1], &args[2..], Some(DEFAULT), answers)
+    let plan = usual(ctx);
+    insert_items(ctx, args, &args[2..], Some(plan), answers)
 }
 
 fn add_nx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -145,7 +200,8 @@ fn add_nx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         many: false,
         event: "cf.addnx",
     };
-    insert_items(ctx, args[1], &args[2..], Some(DEFAULT), answers)
+    let plan = usual(ctx);
+    insert_items(ctx, args, &args[2..], Some(plan), answers)
 }
 
 fn insert(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -169,7 +225,7 @@ fn insert_nx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 /// Options are told from each other by their first letters, as RedisBloom does.
 fn insert_with_options(ctx: &mut WriteCtx<'_>, args: &[&[u8]], answers: Answers) -> CmdResult {
     let arity = || Error::Arity(answers.event.into());
-    let (mut plan, mut create, mut at) = (DEFAULT, true, 2);
+    let (mut plan, mut create, mut at) = (usual(ctx), true, 2);
     loop {
         let word = *args.get(at).ok_or_else(arity)?;
         match letter(word, 0) {
@@ -180,7 +236,8 @@ fn insert_with_options(ctx: &mut WriteCtx<'_>, args: &[&[u8]], answers: Answers)
                 int_within(value, i64::MIN, i64::MAX, bad)?;
                 let outside =
                     Error::text("Capacity must be in the range [cf-bucket-size * 2, 1073741824]");
-                let capacity = int_within(value, CAPACITY_MIN, CAPACITY_MAX, outside)?;
+                let least = 2 * i64::from(plan.bucket_size);
+                let capacity = int_within(value, least, CAPACITY_MAX, outside)?;
                 plan.capacity = capacity.unsigned_abs();
                 at += 2;
             }
@@ -195,7 +252,7 @@ fn insert_with_options(ctx: &mut WriteCtx<'_>, args: &[&[u8]], answers: Answers)
     if items.is_empty() {
         return Err(arity());
     }
-    insert_items(ctx, args[1], items, create.then_some(plan), answers)
+    insert_items(ctx, args, items, create.then_some(plan), answers)
 }
 
 /// The filter of a key; none if the key holds another type.
@@ -223,8 +280,12 @@ fn exists(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn mexists(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let filter = find(ctx, args[1])?;
     ctx.reply.array(args.len() - 2);
-    for item in &args[2..] {
-        check(ctx, filter.as_ref(), item)?;
+    for (at, item) in args.iter().enumerate().skip(2) {
+        let found = check(ctx, filter.as_ref(), item);
+        if let (Err(_), Some(filter)) = (&found, &filter) {
+            filter.ask_for(ctx.view, ctx.db, &args[at + 1..], false);
+        }
+        found?;
     }
     Ok(())
 }
@@ -359,8 +420,10 @@ fn debug(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-const RO: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
-const RW: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW)];
+const FAMILY: Family = Family {
+    group: Group::Cuckoo,
+    since: "1.0.0",
+};
 
 /// What an insertion costs.
 const INSERTION: &str = "O(N * (T + I)), N: items, T: tables of the chain, I: iterations";
@@ -368,133 +431,130 @@ const LOOK_UP: &str = "O(N * T), N: items, T: tables of the chain";
 
 /// The rows of CF.*.
 pub const COMMANDS: &[Command] = &[
-    Command::write("cf.reserve", -3, reserve)
+    FAMILY
+        .write("cf.reserve", -3, reserve, "Creates a Cuckoo filter")
         .syntax(
             "key capacity:int [BUCKETSIZE bucketsize:int] [MAXITERATIONS maxiterations:int] \
              [EXPANSION expansion:int]",
-        )
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(Group::Cuckoo, "1.0.0", "Creates a Cuckoo filter"),
-    Command::write("cf.add", 3, add)
-        .syntax("key item")
-        .complexity(INSERTION)
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(
-            Group::Cuckoo,
-            "1.0.0",
+        ),
+    FAMILY
+        .write(
+            "cf.add",
+            3,
+            add,
             "Adds an item to a Cuckoo filter, which is created if there is none",
-        ),
-    Command::write("cf.addnx", 3, add_nx)
+        )
         .syntax("key item")
-        .complexity(INSERTION)
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(
-            Group::Cuckoo,
-            "1.0.0",
+        .complexity(INSERTION),
+    FAMILY
+        .write(
+            "cf.addnx",
+            3,
+            add_nx,
             "Adds an item to a Cuckoo filter unless it seems to be there",
-        ),
-    Command::write("cf.insert", -4, insert)
-        .syntax("key [CAPACITY capacity:int] [NOCREATE] ITEMS item...")
-        .complexity(INSERTION)
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(
-            Group::Cuckoo,
-            "1.0.0",
+        )
+        .syntax("key item")
+        .complexity(INSERTION),
+    FAMILY
+        .write(
+            "cf.insert",
+            -4,
+            insert,
             "Adds items to a Cuckoo filter, and says which one to create if there is none",
-        ),
-    Command::write("cf.insertnx", -4, insert_nx)
+        )
         .syntax("key [CAPACITY capacity:int] [NOCREATE] ITEMS item...")
-        .complexity(INSERTION)
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(
-            Group::Cuckoo,
-            "1.0.0",
+        .complexity(INSERTION),
+    FAMILY
+        .write(
+            "cf.insertnx",
+            -4,
+            insert_nx,
             "Adds the items to a Cuckoo filter that do not seem to be there",
-        ),
-    Command::read("cf.exists", 3, exists)
+        )
+        .syntax("key [CAPACITY capacity:int] [NOCREATE] ITEMS item...")
+        .complexity(INSERTION),
+    FAMILY
+        .read(
+            "cf.exists",
+            3,
+            exists,
+            "Checks whether an item may be in a Cuckoo filter",
+        )
         .syntax("key item")
         .complexity(LOOK_UP)
-        .flags(Flags::FAST)
-        .keys(RO)
-        .doc(
-            Group::Cuckoo,
-            "1.0.0",
-            "Checks whether an item may be in a Cuckoo filter",
-        ),
-    Command::read("cf.mexists", -3, mexists)
+        .flags(Flags::FAST),
+    FAMILY
+        .read(
+            "cf.mexists",
+            -3,
+            mexists,
+            "Checks which items may be in a Cuckoo filter",
+        )
         .syntax("key item...")
         .complexity(LOOK_UP)
-        .flags(Flags::FAST)
-        .keys(RO)
-        .doc(
-            Group::Cuckoo,
-            "1.0.0",
-            "Checks which items may be in a Cuckoo filter",
-        ),
-    Command::read("cf.count", 3, count)
-        .syntax("key item")
-        .complexity(LOOK_UP)
-        .flags(Flags::FAST)
-        .keys(RO)
-        .doc(
-            Group::Cuckoo,
-            "1.0.0",
+        .flags(Flags::FAST),
+    FAMILY
+        .read(
+            "cf.count",
+            3,
+            count,
             "Estimates how often an item was added to a Cuckoo filter",
-        ),
-    Command::write("cf.del", 3, del)
+        )
         .syntax("key item")
         .complexity(LOOK_UP)
-        .flags(Flags::FAST)
-        .keys(RW)
-        .doc(
-            Group::Cuckoo,
-            "1.0.0",
+        .flags(Flags::FAST),
+    FAMILY
+        .write(
+            "cf.del",
+            3,
+            del,
             "Deletes an item from a Cuckoo filter once",
-        ),
-    Command::write("cf.compact", 2, compact)
+        )
+        .syntax("key item")
+        .complexity(LOOK_UP)
+        .flags(Flags::FAST),
+    FAMILY
+        .write(
+            "cf.compact",
+            2,
+            compact,
+            "Moves items of a Cuckoo filter to older tables, and drops a table that becomes empty",
+        )
         .syntax("key")
         .complexity("O(N), N: slots of all tables but the first")
-        .keys(RW)
         .internal()
-        .doc(
-            Group::Cuckoo,
-            "1.0.0",
-            "Moves items of a Cuckoo filter to older tables, and drops a table that becomes empty",
-        ),
-    Command::read("cf.scandump", 3, scan_dump)
+        .flags(Flags::empty()),
+    FAMILY
+        .read(
+            "cf.scandump",
+            3,
+            scan_dump,
+            "Returns a Cuckoo filter in pieces",
+        )
         .syntax("key iterator:int")
         .complexity("O(N), N: bytes of a piece")
-        .flags(Flags::FAST)
-        .keys(RO)
-        .doc(Group::Cuckoo, "1.0.0", "Returns a Cuckoo filter in pieces"),
-    Command::write("cf.loadchunk", 4, load_chunk)
-        .syntax("key iterator:int data")
-        .complexity("O(N), N: bytes of the piece")
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(
-            Group::Cuckoo,
-            "1.0.0",
+        .flags(Flags::FAST),
+    FAMILY
+        .write(
+            "cf.loadchunk",
+            4,
+            load_chunk,
             "Stores a piece of a Cuckoo filter that CF.SCANDUMP has returned",
-        ),
-    Command::read("cf.info", 2, info)
+        )
+        .syntax("key iterator:int data")
+        .complexity("O(N), N: bytes of the piece"),
+    FAMILY
+        .read("cf.info", 2, info, "Describes a Cuckoo filter")
         .syntax("key")
-        .flags(Flags::FAST)
-        .keys(RO)
-        .doc(Group::Cuckoo, "1.0.0", "Describes a Cuckoo filter"),
-    Command::read("cf.debug", 2, debug)
-        .syntax("key")
-        .flags(Flags::FAST)
-        .keys(RO)
-        .internal()
-        .doc(
-            Group::Cuckoo,
-            "1.0.0",
+        .flags(Flags::FAST),
+    FAMILY
+        .read(
+            "cf.debug",
+            2,
+            debug,
             "Describes a Cuckoo filter in one line",
-        ),
+        )
+        .syntax("key")
+        .flags(Flags::FAST)
+        .internal(),
 ];

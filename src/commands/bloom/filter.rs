@@ -1,22 +1,63 @@
 //! BF: scaling Bloom filters.
 
-use super::{EXISTS, NOT_FOUND, int_within, letter, place_of};
+use super::{EXISTS, Family, NOT_FOUND, int_within, letter, place_of};
 use crate::base::num;
 use crate::commands::args::is;
 use crate::commands::table::spec::Group;
-use crate::commands::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::commands::{CmdResult, Command, Error, Flags, ReadCtx, WriteCtx};
 use crate::storage::txn::events::Class;
 use crate::types::OpError;
 use crate::types::bloom::filter::chunks::ChunkError;
 use crate::types::bloom::filter::{Added, Filter, Plan};
 
-/// The filter that an addition creates.
+/// The filter that an addition creates, unless the configuration says otherwise.
 const DEFAULT: Plan = Plan {
     capacity: 100,
     error_rate: 0.01,
     expansion: 2,
     scales: true,
 };
+
+/// The filter that an addition creates. An effect does not depend on the configuration: see
+/// [`log_creation`].
+fn usual(ctx: &WriteCtx<'_>) -> Plan {
+    if ctx.txn.replays_rows() {
+        return DEFAULT;
+    }
+    let config = ctx.server.config.load();
+    let expansion = config.bf_expansion_factor;
+    Plan {
+        capacity: config.bf_initial_size,
+        error_rate: config.bf_error_rate.0,
+        expansion,
+        scales: expansion != 0,
+    }
+}
+
+/// The plan of a filter to create. The expansion of a filter that never expands cannot be
+/// stated, so it does not depend on the configuration either.
+fn settled(mut plan: Plan, usual: Plan) -> Plan {
+    if usual != DEFAULT && !plan.scales && plan.expansion != 0 {
+        plan.expansion = DEFAULT.expansion;
+    }
+    plan
+}
+
+/// States the creation of a filter that owes something to the configuration, in full; the
+/// command itself follows, unless it has created the filter only.
+fn log_creation(ctx: &mut WriteCtx<'_>, key: &[u8], plan: Plan, then: Option<&[&[u8]]>) {
+    let (rate, capacity) = (plan.error_rate.to_string(), plan.capacity.to_string());
+    let expansion = plan.expansion.to_string();
+    let mut effect: Vec<&[u8]> = vec![b"BF.RESERVE", key, rate.as_bytes(), capacity.as_bytes()];
+    match plan.scales || plan.expansion == 0 {
+        true => effect.extend([b"EXPANSION".as_slice(), expansion.as_bytes()]),
+        false => effect.push(b"NONSCALING"),
+    }
+    ctx.txn.effect(ctx.db, &effect);
+    if let Some(args) = then {
+        ctx.txn.effect(ctx.db, args);
+    }
+}
 
 /// Higher error rates are lowered to this one.
 const ERROR_RATE_MAX: f64 = 0.25;
@@ -61,12 +102,13 @@ fn reserve(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     int_within(args[3], i64::MIN, i64::MAX, bad)?;
     let outside = Error::text("ERR capacity must be in the range [1, 1073741824]");
     let capacity = int_within(args[3], 1, CAPACITY_MAX, outside)?;
+    let usual = usual(ctx);
     let mut plan = Plan {
         capacity: capacity.unsigned_abs(),
         error_rate,
-        ..DEFAULT
+        ..usual
     };
-    plan.scales = place_of("NONSCALING", args).is_none();
+    plan.scales &= place_of("NONSCALING", args).is_none();
     if let Some(at) = place_of("EXPANSION", args) {
         let word = args.get(at + 1).ok_or(Error::text("ERR no expansion"))?;
         let bad = Error::text("ERR bad expansion");
@@ -82,8 +124,12 @@ fn reserve(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if Filter::load(ctx.txn, ctx.db, args[1])?.is_some() {
         return Err(EXISTS);
     }
+    let plan = settled(plan, usual);
     let filter = Filter::new(ctx.txn, plan).ok_or(TOO_LARGE)?;
     filter.save(ctx.txn, ctx.db, args[1])?;
+    if usual != DEFAULT {
+        log_creation(ctx, args[1], plan, None);
+    }
     ctx.event(Class::MODULE, "bf.reserve", args[1]);
     ctx.reply.ok();
     Ok(())
@@ -92,13 +138,17 @@ fn reserve(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 /// Adds items; replies an array unless there is `one`.
 fn add_items(
     ctx: &mut WriteCtx<'_>,
-    key: &[u8],
+    args: &[&[u8]],
     items: &[&[u8]],
     create: Option<Plan>,
     event: &'static str,
     one: bool,
 ) -> CmdResult {
+    let key = args[1];
+    let usual = usual(ctx);
+    let create = create.map(|plan| settled(plan, usual));
     let found = Filter::load(ctx.txn, ctx.db, key)?;
+    let created = create.filter(|_| found.is_none());
     let mut changed = found.is_none();
     let mut filter = match (found, create) {
         (Some(filter), _) => filter,
@@ -109,7 +159,8 @@ fn add_items(
     let mut count = 0;
     for item in items {
         count += 1;
-        match filter.add(ctx.txn, ctx.db, item)? {
+        let added = filter.add(ctx.txn, ctx.db, item);
+        match added.inspect_err(|_| filter.ask_for(ctx.txn, ctx.db, &items[count..]))? {
             Added::New => {
                 changed = true;
                 ctx.reply.boolean(true);
@@ -129,21 +180,29 @@ fn add_items(
         filter.save(ctx.txn, ctx.db, key)?;
         ctx.event(Class::MODULE, event, key);
     }
+    if let Some(plan) = created
+        && usual != DEFAULT
+    {
+        log_creation(ctx, key, plan, Some(args));
+    }
     Ok(())
 }
 
 fn add(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    add_items(ctx, args[1], &args[2..], Some(DEFAULT), "bf.add", true)
+    let plan = usual(ctx);
+    add_items(ctx, args, &args[2..], Some(plan), "bf.add", true)
 }
 
 fn madd(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    add_items(ctx, args[1], &args[2..], Some(DEFAULT), "bf.madd", false)
+    let plan = usual(ctx);
+    add_items(ctx, args, &args[2..], Some(plan), "bf.madd", false)
 }
 
 /// Options are told from each other by their first letters, as RedisBloom does.
 fn insert(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let arity = || Error::Arity("bf.insert".into());
-    let (mut plan, mut create, mut at) = (DEFAULT, true, 2);
+    let (mut plan, mut create, mut at) = (usual(ctx), true, 2);
+    let mut may_scale = true;
     loop {
         let word = *args.get(at).ok_or_else(arity)?;
         let value = || args.get(at + 1).copied().ok_or_else(arity);
@@ -167,7 +226,7 @@ fn insert(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
             b'n' => {
                 match letter(word, 2) {
                     b'c' => create = false,
-                    _ => plan.scales = false,
+                    _ => may_scale = false,
                 }
                 at += 1;
             }
@@ -178,9 +237,9 @@ fn insert(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if items.is_empty() {
         return Err(arity());
     }
-    plan.scales &= plan.expansion != 0;
+    plan.scales &= may_scale && plan.expansion != 0;
     let create = create.then_some(plan);
-    add_items(ctx, args[1], items, create, "bf.insert", false)
+    add_items(ctx, args, items, create, "bf.insert", false)
 }
 
 /// The filter of a key; none if the key holds another type.
@@ -199,8 +258,12 @@ fn exists(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn mexists(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let filter = find(ctx, args[1])?;
     ctx.reply.array(args.len() - 2);
-    for item in &args[2..] {
-        check(ctx, filter.as_ref(), item)?;
+    for (at, item) in args.iter().enumerate().skip(2) {
+        let found = check(ctx, filter.as_ref(), item);
+        if let (Err(_), Some(filter)) = (&found, &filter) {
+            filter.ask_for(ctx.view, ctx.db, &args[at + 1..]);
+        }
+        found?;
     }
     Ok(())
 }
@@ -336,108 +399,110 @@ fn load_chunk(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-const RO: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
-const RW: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW)];
+const FAMILY: Family = Family {
+    group: Group::Bloom,
+    since: "1.0.0",
+};
 
 /// The rows of BF.*.
 pub const COMMANDS: &[Command] = &[
-    Command::write("bf.reserve", -4, reserve)
-        .syntax("key error_rate:double capacity:int [EXPANSION expansion:int] [NONSCALING]")
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(Group::Bloom, "1.0.0", "Creates a Bloom filter"),
-    Command::write("bf.add", 3, add)
-        .syntax("key item")
-        .complexity("O(K), K: hashes of the last filter of the chain")
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(
-            Group::Bloom,
-            "1.0.0",
+    FAMILY
+        .write("bf.reserve", -4, reserve, "Creates a Bloom filter")
+        .syntax("key error_rate:double capacity:int [EXPANSION expansion:int] [NONSCALING]"),
+    FAMILY
+        .write(
+            "bf.add",
+            3,
+            add,
             "Adds an item to a Bloom filter, which is created if there is none",
-        ),
-    Command::write("bf.madd", -3, madd)
-        .syntax("key item...")
-        .complexity("O(K * N), K: hashes of an item, N: items")
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(
-            Group::Bloom,
-            "1.0.0",
+        )
+        .syntax("key item")
+        .complexity("O(K), K: hashes of the last filter of the chain"),
+    FAMILY
+        .write(
+            "bf.madd",
+            -3,
+            madd,
             "Adds items to a Bloom filter, which is created if there is none",
-        ),
-    Command::write("bf.insert", -4, insert)
+        )
+        .syntax("key item...")
+        .complexity("O(K * N), K: hashes of an item, N: items"),
+    FAMILY
+        .write(
+            "bf.insert",
+            -4,
+            insert,
+            "Adds items to a Bloom filter, and says which one to create if there is none",
+        )
         .syntax(
             "key [CAPACITY capacity:int] [ERROR error:double] [EXPANSION expansion:int] \
              [NOCREATE] [NONSCALING] ITEMS item...",
         )
-        .complexity("O(K * N), K: hashes of an item, N: items")
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(
-            Group::Bloom,
-            "1.0.0",
-            "Adds items to a Bloom filter, and says which one to create if there is none",
-        ),
-    Command::read("bf.exists", 3, exists)
+        .complexity("O(K * N), K: hashes of an item, N: items"),
+    FAMILY
+        .read(
+            "bf.exists",
+            3,
+            exists,
+            "Checks whether an item may have been added to a Bloom filter",
+        )
         .syntax("key item")
         .complexity("O(K), K: hashes of all filters of the chain")
-        .flags(Flags::FAST)
-        .keys(RO)
-        .doc(
-            Group::Bloom,
-            "1.0.0",
-            "Checks whether an item may have been added to a Bloom filter",
-        ),
-    Command::read("bf.mexists", -3, mexists)
+        .flags(Flags::FAST),
+    FAMILY
+        .read(
+            "bf.mexists",
+            -3,
+            mexists,
+            "Checks which items may have been added to a Bloom filter",
+        )
         .syntax("key item...")
         .complexity("O(K * N), K: hashes of an item, N: items")
-        .flags(Flags::FAST)
-        .keys(RO)
-        .doc(
-            Group::Bloom,
-            "1.0.0",
-            "Checks which items may have been added to a Bloom filter",
-        ),
-    Command::read("bf.info", -2, info)
+        .flags(Flags::FAST),
+    FAMILY
+        .read("bf.info", -2, info, "Describes a Bloom filter")
         .syntax("key [single_value=(CAPACITY|SIZE|FILTERS|ITEMS|EXPANSION)]")
-        .flags(Flags::FAST)
-        .keys(RO)
-        .doc(Group::Bloom, "1.0.0", "Describes a Bloom filter"),
-    Command::read("bf.card", 2, card)
-        .syntax("key")
-        .flags(Flags::FAST)
-        .keys(RO)
-        .doc(
-            Group::Bloom,
-            "2.4.4",
-            "Returns how many items were added to a Bloom filter",
-        ),
-    Command::read("bf.debug", 2, debug)
+        .flags(Flags::FAST),
+    Family {
+        since: "2.4.4",
+        ..FAMILY
+    }
+    .read(
+        "bf.card",
+        2,
+        card,
+        "Returns how many items were added to a Bloom filter",
+    )
+    .syntax("key")
+    .flags(Flags::FAST),
+    FAMILY
+        .read(
+            "bf.debug",
+            2,
+            debug,
+            "Describes the filters of the chain of a Bloom filter",
+        )
         .syntax("key")
         .complexity("O(N), N: filters of the chain")
         .flags(Flags::FAST)
-        .keys(RO)
-        .internal()
-        .doc(
-            Group::Bloom,
-            "1.0.0",
-            "Describes the filters of the chain of a Bloom filter",
-        ),
-    Command::read("bf.scandump", 3, scan_dump)
+        .internal(),
+    FAMILY
+        .read(
+            "bf.scandump",
+            3,
+            scan_dump,
+            "Returns a Bloom filter in pieces",
+        )
         .syntax("key iterator:int")
         .complexity("O(N), N: bytes of a piece")
-        .flags(Flags::FAST)
-        .keys(RO)
-        .doc(Group::Bloom, "1.0.0", "Returns a Bloom filter in pieces"),
-    Command::write("bf.loadchunk", 4, load_chunk)
-        .syntax("key iterator:int data")
-        .complexity("O(N), N: bytes of the piece")
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(
-            Group::Bloom,
-            "1.0.0",
+        .flags(Flags::FAST),
+    FAMILY
+        .write(
+            "bf.loadchunk",
+            4,
+            load_chunk,
             "Stores a piece of a Bloom filter that BF.SCANDUMP has returned",
-        ),
+        )
+        .syntax("key iterator:int data")
+        .complexity("O(N), N: bytes of the piece"),
 ];

@@ -2,11 +2,11 @@
 //! `TDIGEST.INFO` counts merges otherwise, and of a digest that is read between additions an
 //! estimate may differ within its error.
 
-use super::int_within;
+use super::{Family, int_within};
 use crate::base::num;
 use crate::commands::args::is;
 use crate::commands::table::spec::Group;
-use crate::commands::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::commands::{CmdResult, Command, Error, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::encoding::ValueType;
 use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, View};
@@ -355,127 +355,122 @@ fn info(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-const RO: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
-const RW: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW)];
+const FAMILY: Family = Family {
+    group: Group::TDigest,
+    since: "2.4.0",
+};
 
 /// What a read costs, besides what it is asked for.
 const READ: &str = "O(C + N), C: compression, N: arguments";
 
-/// A command that reads, with its summary.
-const fn reading(
-    name: &'static str,
-    arity: i16,
-    run: fn(&mut ReadCtx<'_>, &[&[u8]]) -> CmdResult,
-    summary: &'static str,
-) -> Command {
-    Command::read(name, arity, run)
-        .keys(RO)
-        .doc(Group::TDigest, "2.4.0", summary)
-}
-
 /// The rows of TDIGEST.*.
 pub const COMMANDS: &[Command] = &[
-    Command::write("tdigest.create", -2, create)
-        .syntax("key [COMPRESSION compression:int]")
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(Group::TDigest, "2.4.0", "Creates a t-digest"),
-    Command::write("tdigest.add", -3, add)
+    FAMILY
+        .write("tdigest.create", -2, create, "Creates a t-digest")
+        .syntax("key [COMPRESSION compression:int]"),
+    FAMILY
+        .write("tdigest.add", -3, add, "Adds observations to a t-digest")
         .syntax("key value:double...")
-        .complexity("O(N), N: values")
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(Group::TDigest, "2.4.0", "Adds observations to a t-digest"),
-    Command::write("tdigest.reset", 2, reset)
-        .syntax("key")
-        .complexity("O(C), C: compression")
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(
-            Group::TDigest,
-            "2.4.0",
+        .complexity("O(N), N: values"),
+    FAMILY
+        .write(
+            "tdigest.reset",
+            2,
+            reset,
             "Removes all observations from a t-digest",
-        ),
-    Command::write("tdigest.merge", -4, merge)
+        )
+        .syntax("key")
+        .complexity("O(C), C: compression"),
+    FAMILY
+        .write("tdigest.merge", -4, merge, "Merges t-digests into one")
         .syntax(
             "destination:key numkeys:int source:key... [COMPRESSION compression:int] [OVERRIDE]",
         )
         .complexity("O(N * C), N: digests, C: compression")
-        .flags(Flags::DENYOOM)
         .keys(&[
             KeySpec::at(1, KeyFlags::RW),
             KeySpec::numkeys(2, KeyFlags::RO),
-        ])
-        .doc(Group::TDigest, "2.4.0", "Merges t-digests into one"),
-    reading(
-        "tdigest.min",
-        2,
-        min,
-        "Returns the least observation of a t-digest",
-    )
-    .syntax("key"),
-    reading(
-        "tdigest.max",
-        2,
-        max,
-        "Returns the greatest observation of a t-digest",
-    )
-    .syntax("key"),
-    reading(
-        "tdigest.quantile",
-        -3,
-        quantile,
-        "Estimates the values at quantiles",
-    )
-    .syntax("key quantile:double...")
-    .complexity(READ),
-    reading(
-        "tdigest.cdf",
-        -3,
-        cdf,
-        "Estimates the fractions of the observations up to values",
-    )
-    .syntax("key value:double...")
-    .complexity(READ),
-    reading(
-        "tdigest.rank",
-        -3,
-        rank,
-        "Estimates how many observations are below values",
-    )
-    .syntax("key value:double...")
-    .complexity(READ),
-    reading(
-        "tdigest.revrank",
-        -3,
-        revrank,
-        "Estimates how many observations are above values",
-    )
-    .syntax("key value:double...")
-    .complexity(READ),
-    reading(
-        "tdigest.byrank",
-        -3,
-        byrank,
-        "Estimates the values at ranks, from the least on",
-    )
-    .syntax("key rank:double...")
-    .complexity(READ),
-    reading(
-        "tdigest.byrevrank",
-        -3,
-        byrevrank,
-        "Estimates the values at ranks, from the greatest on",
-    )
-    .syntax("key reverse_rank:double...")
-    .complexity(READ),
-    reading(
-        "tdigest.trimmed_mean",
-        4,
-        trimmed_mean,
-        "Estimates the mean of the observations between two quantiles",
-    )
-    .syntax("key low_cut_quantile:double high_cut_quantile:double")
-    .complexity("O(C), C: compression"),
-    reading("tdigest.info", 2, info, "Describes a t-digest").syntax("key"),
+        ]),
+    FAMILY
+        .read(
+            "tdigest.min",
+            2,
+            min,
+            "Returns the least observation of a t-digest",
+        )
+        .syntax("key"),
+    FAMILY
+        .read(
+            "tdigest.max",
+            2,
+            max,
+            "Returns the greatest observation of a t-digest",
+        )
+        .syntax("key"),
+    FAMILY
+        .read(
+            "tdigest.quantile",
+            -3,
+            quantile,
+            "Estimates the values at quantiles",
+        )
+        .syntax("key quantile:double...")
+        .complexity(READ),
+    FAMILY
+        .read(
+            "tdigest.cdf",
+            -3,
+            cdf,
+            "Estimates the fractions of the observations up to values",
+        )
+        .syntax("key value:double...")
+        .complexity(READ),
+    FAMILY
+        .read(
+            "tdigest.rank",
+            -3,
+            rank,
+            "Estimates how many observations are below values",
+        )
+        .syntax("key value:double...")
+        .complexity(READ),
+    FAMILY
+        .read(
+            "tdigest.revrank",
+            -3,
+            revrank,
+            "Estimates how many observations are above values",
+        )
+        .syntax("key value:double...")
+        .complexity(READ),
+    FAMILY
+        .read(
+            "tdigest.byrank",
+            -3,
+            byrank,
+            "Estimates the values at ranks, from the least on",
+        )
+        .syntax("key rank:double...")
+        .complexity(READ),
+    FAMILY
+        .read(
+            "tdigest.byrevrank",
+            -3,
+            byrevrank,
+            "Estimates the values at ranks, from the greatest on",
+        )
+        .syntax("key reverse_rank:double...")
+        .complexity(READ),
+    FAMILY
+        .read(
+            "tdigest.trimmed_mean",
+            4,
+            trimmed_mean,
+            "Estimates the mean of the observations between two quantiles",
+        )
+        .syntax("key low_cut_quantile:double high_cut_quantile:double")
+        .complexity("O(C), C: compression"),
+    FAMILY
+        .read("tdigest.info", 2, info, "Describes a t-digest")
+        .syntax("key"),
 ];

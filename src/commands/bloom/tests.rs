@@ -137,3 +137,115 @@ fn large_values_cost_nothing_until_they_are_written() {
     let refused = client.run("bf.reserve e 1e-300 1000000000");
     assert_eq!(refused.as_error(), Some("ERR could not create filter"));
 }
+
+/// A replica may have other parameters, or none of this name: the binlog has the filter in full.
+#[test]
+fn new_filters_are_as_the_parameters_say_on_replicas_too() {
+    let mut client = Client::new();
+    let set = "config set bf-error-rate 0.002 bf-initial-size 500 bf-expansion-factor 4 \
+               cf-bucket-size 4 cf-initial-size 4096 cf-max-iterations 9 cf-expansion-factor 2";
+    assert_eq!(client.run(set).as_error(), None);
+    for line in [
+        "bf.add b x",
+        "bf.madd c x y",
+        "bf.insert d error 0.1 items x",
+        "bf.insert e nonscaling items x",
+        "bf.reserve f 0.01 50",
+        "bf.reserve g 0.01 50 nonscaling",
+        "cf.add p x",
+        "cf.addnx q x",
+        "cf.insert r capacity 100 items x y",
+        "cf.insertnx s items x y",
+        "cf.reserve t 64",
+        "cf.reserve u 64 bucketsize 3",
+    ] {
+        assert_eq!(client.run(line).as_error(), None, "{line}");
+    }
+    let info = |client: &mut Client, line: &str| {
+        let found = client.run(line);
+        let found = found.as_slice().expect("properties");
+        found.iter().filter_map(Value::as_i64).collect::<Vec<_>>()
+    };
+    assert_eq!(info(&mut client, "bf.info b capacity"), [500]);
+    assert_eq!(info(&mut client, "bf.info b expansion"), [4]);
+    // Buckets, slots of a bucket, expansion and iterations.
+    let about = info(&mut client, "cf.info p");
+    assert_eq!(
+        (about[1], about[5], about[6], about[7]),
+        (1024, 4, 2, 9),
+        "{about:?}"
+    );
+    // As a server with the usual parameters applies them.
+    let mut replica = Client::new();
+    for line in client.logged() {
+        if !line.starts_with("config") {
+            assert_eq!(replica.run(&line).as_error(), None, "{line}");
+        }
+    }
+    for key in "bcdefgpqrstu".split("").filter(|key| !key.is_empty()) {
+        let key = key.as_bytes();
+        assert_eq!(
+            client.digest(key),
+            replica.digest(key),
+            "{}",
+            key[0] as char
+        );
+    }
+    client.check();
+    replica.check();
+}
+
+#[test]
+fn parameters_of_filters_are_checked_in_the_words_of_the_module() {
+    let mut client = Client::new();
+    for (name, value, reason) in [
+        ("bf-error-rate", "x", "Invalid value for `bf-error-rate`"),
+        (
+            "bf-error-rate",
+            "1",
+            "Value for `bf-error-rate` must be in the range (0.000000, 1.000000)",
+        ),
+        (
+            "bf-initial-size",
+            "1.5",
+            "Invalid value for `bf-initial-size`",
+        ),
+        (
+            "bf-initial-size",
+            "0",
+            "Value for `bf-initial-size` must be in the range [1, 1073741824]",
+        ),
+        (
+            "cf-initial-size",
+            "3",
+            "Value for `cf-initial-size` must be in the range [4, 1073741824]",
+        ),
+        (
+            "cf-max-expansions",
+            "0",
+            "Value for `cf-max-expansions` must be in the range [1, 65536]",
+        ),
+    ] {
+        let refused = client.run(&format!("config set {name} {value}"));
+        let expected =
+            format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}");
+        assert_eq!(refused.as_error(), Some(expected.as_str()));
+    }
+    client.run("config set cf-initial-size 100");
+    let refused = client.run("config set cf-bucket-size 51");
+    let refused = refused.as_error().expect("an error");
+    assert!(refused.ends_with("in the range [1, 50]"), "{refused}");
+    client.run("config set bf-error-rate 0.9 cf-max-expansions 1");
+    let rate = client.run("config get bf-error-rate");
+    let rate = rate.as_slice().expect("a pair")[1].as_bytes();
+    assert_eq!(rate, Some(b"0.25".as_slice()));
+    client.run("cf.reserve k 4 bucketsize 1 expansion 1");
+    let added: Vec<Value> = (0..40)
+        .map(|n| client.run(&format!("cf.add k {n}")))
+        .collect();
+    let full = "Maximum expansions reached";
+    assert!(
+        added.iter().any(|reply| reply.as_error() == Some(full)),
+        "{added:?}"
+    );
+}

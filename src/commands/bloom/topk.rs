@@ -1,9 +1,9 @@
 //! TOPK: the most frequent items.
 
-use super::int_within;
+use super::{Family, int_within};
 use crate::base::num;
 use crate::commands::table::spec::Group;
-use crate::commands::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::commands::{CmdResult, Command, Error, ReadCtx, WriteCtx};
 use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, View};
 use crate::types::OpError;
@@ -71,8 +71,9 @@ fn count_item(ctx: &mut WriteCtx<'_>, value: &mut TopK, item: &[u8], by: u32) ->
 fn add(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut value = load(ctx.txn, ctx.db, args[1])?;
     ctx.reply.array(args.len() - 2);
-    for item in &args[2..] {
-        count_item(ctx, &mut value, item, 1)?;
+    for (at, item) in args.iter().enumerate().skip(2) {
+        let done = count_item(ctx, &mut value, item, 1);
+        done.inspect_err(|_| value.ask_for(ctx.txn, ctx.db, args[at + 1..].iter().copied()))?;
     }
     value.save(ctx.txn, ctx.db, args[1])?;
     ctx.event(Class::MODULE, "topk.add", args[1]);
@@ -86,14 +87,17 @@ fn incr_by(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
     let mut value = load(ctx.txn, ctx.db, args[1])?;
     let (mark, mut count) = (ctx.reply.begin(), 0);
-    for [item, by] in args[2..].as_chunks::<2>().0 {
+    let pairs = args[2..].as_chunks::<2>().0;
+    for [item, by] in pairs {
         count += 1;
         let by = num::parse_i64(by).filter(|by| (0..=INCREMENT_MAX).contains(by));
         let Some(by) = by else {
             ctx.reply.error(BAD_INCREMENT);
             break;
         };
-        count_item(ctx, &mut value, item, by as u32)?;
+        let done = count_item(ctx, &mut value, item, by as u32);
+        let others = pairs[count..].iter().map(|[item, _]| *item);
+        done.inspect_err(|_| value.ask_for(ctx.txn, ctx.db, others))?;
     }
     ctx.reply.end_array(mark, count);
     value.save(ctx.txn, ctx.db, args[1])?;
@@ -105,7 +109,8 @@ fn query(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut value = load(ctx.view, ctx.db, args[1])?;
     ctx.reply.array(args.len() - 2);
     for item in &args[2..] {
-        let found = value.contains(ctx.view, ctx.db, item)?;
+        let found = value.contains(ctx.view, ctx.db, item);
+        let found = found.inspect_err(|_| value.ask_for(ctx.view, ctx.db, std::iter::empty()))?;
         ctx.reply.boolean(found);
     }
     Ok(())
@@ -114,8 +119,10 @@ fn query(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn count(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut value = load(ctx.view, ctx.db, args[1])?;
     ctx.reply.array(args.len() - 2);
-    for item in &args[2..] {
-        let count = value.count(ctx.view, ctx.db, item)?;
+    for (at, item) in args.iter().enumerate().skip(2) {
+        let count = value.count(ctx.view, ctx.db, item);
+        let others = args[at + 1..].iter().copied();
+        let count = count.inspect_err(|_| value.ask_for(ctx.view, ctx.db, others))?;
         ctx.reply.int(count.into());
     }
     Ok(())
@@ -158,71 +165,69 @@ fn info(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-const RO: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
-const RW: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW)];
+const FAMILY: Family = Family {
+    group: Group::TopK,
+    since: "2.0.0",
+};
 const COST: &str = "O(N * (D + K)), N: items, D: depth, K: items that are kept";
 
 /// The rows of TOPK.*.
 pub const COMMANDS: &[Command] = &[
-    Command::write("topk.reserve", -3, reserve)
-        .syntax("key topk:int [params=(width:int depth:int decay:double)]")
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(
-            Group::TopK,
-            "2.0.0",
+    FAMILY
+        .write(
+            "topk.reserve",
+            -3,
+            reserve,
             "Creates a value that keeps the most frequent items",
-        ),
-    Command::write("topk.add", -3, add)
-        .syntax("key item...")
-        .complexity(COST)
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(
-            Group::TopK,
-            "2.0.0",
+        )
+        .syntax("key topk:int [params=(width:int depth:int decay:double)]"),
+    FAMILY
+        .write(
+            "topk.add",
+            -3,
+            add,
             "Counts items once each, and returns those that they drive out of the most frequent",
-        ),
-    Command::write("topk.incrby", -4, incr_by)
-        .syntax("key items=(item increment:int)...")
-        .complexity(COST)
-        .flags(Flags::DENYOOM)
-        .keys(RW)
-        .doc(
-            Group::TopK,
-            "2.0.0",
+        )
+        .syntax("key item...")
+        .complexity(COST),
+    FAMILY
+        .write(
+            "topk.incrby",
+            -4,
+            incr_by,
             "Counts items, and returns those that they drive out of the most frequent",
-        ),
-    Command::read("topk.query", -3, query)
-        .syntax("key item...")
-        .complexity("O(N * K), N: items, K: items that are kept")
-        .keys(RO)
-        .doc(
-            Group::TopK,
-            "2.0.0",
+        )
+        .syntax("key items=(item increment:int)...")
+        .complexity(COST),
+    FAMILY
+        .read(
+            "topk.query",
+            -3,
+            query,
             "Checks which items are among the most frequent",
-        ),
-    Command::read("topk.count", -3, count)
+        )
+        .syntax("key item...")
+        .complexity("O(N * K), N: items, K: items that are kept"),
+    FAMILY
+        .read(
+            "topk.count",
+            -3,
+            count,
+            "Estimates how often items were counted",
+        )
         .syntax("key item...")
         .complexity(COST)
-        .keys(RO)
-        .deprecated("2.4.0", "`TOPK.LIST` with `WITHCOUNT`")
-        .doc(
-            Group::TopK,
-            "2.0.0",
-            "Estimates how often items were counted",
-        ),
-    Command::read("topk.list", -2, list)
+        .deprecated("2.4.0", "`TOPK.LIST` with `WITHCOUNT`"),
+    FAMILY
+        .read("topk.list", -2, list, "Returns the most frequent items")
         .syntax("key [WITHCOUNT]")
-        .complexity("O(K * log(K)), K: items that are kept")
-        .keys(RO)
-        .doc(Group::TopK, "2.0.0", "Returns the most frequent items"),
-    Command::read("topk.info", 2, info)
-        .syntax("key")
-        .keys(RO)
-        .doc(
-            Group::TopK,
-            "2.0.0",
+        .complexity("O(K * log(K)), K: items that are kept"),
+    FAMILY
+        .read(
+            "topk.info",
+            2,
+            info,
             "Describes a value that keeps the most frequent items",
-        ),
+        )
+        .syntax("key"),
 ];

@@ -1,17 +1,14 @@
 //! CLIENT LIST and CLIENT INFO: one line about each connection.
 
-use super::super::args::{self, Options};
 use super::super::{CmdResult, Error, SessionCtx};
-use super::Class;
-use crate::base::num;
+use super::filter::{Filter, For};
+use super::flags::flag_letters;
 use crate::base::time::UnixMs;
 use crate::commands::registry;
-use crate::state::ClientId;
+use crate::state::ClientInfo;
 use crate::state::clients::ClientFlags;
-use crate::state::{ClientInfo, Server};
 use crate::sys::clock;
 use std::fmt::Write;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub(super) fn info(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
@@ -23,7 +20,11 @@ pub(super) fn info(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 }
 
 pub(super) fn list(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let clients = selected(ctx.server, args)?;
+    let clients = match args.len() {
+        2 => ctx.server.clients.all(),
+        3 => return Err(Error::Syntax),
+        _ => Filter::parse(ctx, args, For::List)?.clients(ctx),
+    };
     let names = command_names();
     let now_ms = clock::unix_ms();
     let mut text = String::new();
@@ -34,65 +35,16 @@ pub(super) fn list(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-fn selected(server: &Server, args: &[&[u8]]) -> Result<Vec<Arc<ClientInfo>>, Error> {
-    let mut options = Options::new(args, 2);
-    if options.is_empty() {
-        return Ok(server.clients.all());
-    }
-    if args.len() == 4 && options.word("TYPE") {
-        let class = Class::parse(options.value()?)?;
-        let mut clients = server.clients.all();
-        clients.retain(|client| Class::of(client) == class);
-        return Ok(clients);
-    }
-    let by_id = args.get(2).is_some_and(|word| args::is(word, "ID"));
-    if !by_id || args.len() < 4 {
-        return Err(Error::Syntax);
-    }
-    options.value()?;
-    let mut clients = Vec::new();
-    while let Some(id) = options.peek() {
-        options.value()?;
-        let id = num::parse_i64(id).ok_or(Error::text("ERR Invalid client ID"))?;
-        // No client has a negative number.
-        if let Ok(id) = u64::try_from(id) {
-            clients.extend(server.clients.get(ClientId(id)));
-        }
-    }
-    Ok(clients)
+/// The line of CLIENT INFO about a client, without the line break.
+pub(in crate::commands) fn describe(client: &ClientInfo) -> String {
+    let mut text = String::new();
+    line(&mut text, client, &command_names(), clock::unix_ms());
+    text.truncate(text.trim_end_matches('\n').len());
+    text
 }
 
 fn command_names() -> Vec<&'static str> {
     registry().names()
-}
-
-/// Letters of the flags, in the order of Redis.
-const FLAG_LETTERS: [(ClientFlags, char); 12] = [
-    (ClientFlags::REPLICA, 'S'),
-    (ClientFlags::MASTER, 'M'),
-    (ClientFlags::MONITOR, 'O'),
-    (ClientFlags::PUBSUB, 'P'),
-    (ClientFlags::MULTI, 'x'),
-    (ClientFlags::BLOCKED, 'b'),
-    (ClientFlags::TRACKING, 't'),
-    (ClientFlags::TRACKING_BROKEN, 'R'),
-    (ClientFlags::TRACKING_BCAST, 'B'),
-    (ClientFlags::CLOSE_AFTER_REPLY, 'c'),
-    (ClientFlags::UNIX_SOCKET, 'U'),
-    (ClientFlags::NO_EVICT, 'e'),
-];
-
-fn flag_letters(client: &ClientInfo) -> String {
-    let flags = client.flags();
-    let letters = FLAG_LETTERS.iter().chain(&[(ClientFlags::NO_TOUCH, 'T')]);
-    let mut text: String = letters
-        .filter(|(flag, _)| flags.contains(*flag))
-        .map(|(_, letter)| letter)
-        .collect();
-    if text.is_empty() {
-        text.push('N');
-    }
-    text
 }
 
 /// The pending output of a client in the terms of Redis: a fixed buffer per client, and a
@@ -174,11 +126,29 @@ fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: UnixMs
         text(&names.name),
         flag_letters(client),
         client.db.load(Ordering::Relaxed),
-        names.user,
+        names
+            .user
+            .as_ref()
+            .map_or("(superuser)".into(), |user| text(user.name())),
         client.resp.load(Ordering::Relaxed),
     );
     let (library, version) = (text(&names.lib_name), text(&names.lib_ver));
-    let _ = writeln!(out, "lib-name={library} lib-ver={version}");
+    let count = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
+    let capa = match client.flags().contains(ClientFlags::TAKES_REDIRECT) {
+        true => "r",
+        false => "",
+    };
+    // Valkey has `capa` behind `flags`; scripts that were written for Redis match the fields
+    // up to `io-thread` in their order.
+    let _ = writeln!(
+        out,
+        "lib-name={library} lib-ver={version} io-thread={} tot-net-in={} tot-net-out={} \
+         tot-cmds={} capa={capa}",
+        client.thread,
+        count(&client.net_in_bytes),
+        count(&client.net_out_bytes),
+        count(&client.commands),
+    );
 }
 
 #[cfg(test)]

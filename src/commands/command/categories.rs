@@ -63,32 +63,35 @@ fn of_group(group: Group) -> Option<&'static str> {
 
 /// The categories of a command, without `@`, in the order of [`ALL`].
 pub fn of(command: &Command) -> Vec<&'static str> {
+    ALL.into_iter().filter(|name| has(command, name)).collect()
+}
+
+/// Whether a command is in a category.
+pub fn has(command: &Command, name: &str) -> bool {
     let flags = command.flags;
     // A container has no category by group: its subcommands have their own. Generic
     // commands that concern certain types only, or no keys, name their categories in
     // their row.
-    let elsewhere = command.group == Group::Generic
-        && ["list", "connection"]
-            .iter()
-            .any(|name| command.categories.contains(name));
-    let by_group = match command.handler {
+    let elsewhere = || {
+        command.group == Group::Generic
+            && ["list", "connection"]
+                .iter()
+                .any(|name| command.categories.contains(name))
+    };
+    let by_group = || match command.handler {
         Handler::Container => None,
-        _ if elsewhere => None,
+        _ if elsewhere() => None,
         _ => of_group(command.group),
     };
-    let has = |name: &str| {
-        by_group == Some(name)
-            || command.categories.contains(&name)
-            || match name {
-                "read" => command.is_read() && command.group != Group::Scripting,
-                "write" => command.is_write(),
-                "admin" | "dangerous" => flags.contains(Flags::ADMIN),
-                "pubsub" => flags.contains(Flags::PUBSUB),
-                "fast" => flags.contains(Flags::FAST),
-                "slow" => !flags.contains(Flags::FAST),
-                "blocking" => flags.contains(Flags::BLOCKING),
-                _ => false,
-            }
-    };
-    ALL.into_iter().filter(|name| has(name)).collect()
+    command.categories.contains(&name)
+        || match name {
+            "read" => command.is_read() && command.group != Group::Scripting,
+            "write" => command.is_write(),
+            "admin" | "dangerous" => flags.contains(Flags::ADMIN),
+            "pubsub" => flags.contains(Flags::PUBSUB),
+            "fast" => flags.contains(Flags::FAST),
+            "slow" => !flags.contains(Flags::FAST),
+            "blocking" => flags.contains(Flags::BLOCKING),
+            name => by_group() == Some(name),
+        }
 }

@@ -3,8 +3,9 @@
 use super::Text;
 use crate::commands::registry;
 use crate::state::Server;
-use crate::state::stats::{CommandStats, LATENCY_BUCKETS};
+use crate::state::stats::{CommandStats, LATENCY_BUCKETS, SlowStats};
 use crate::state::subscriptions::SubscriptionKind;
+use crate::sys::clock;
 use std::sync::atomic::Ordering;
 
 const KIB: f64 = 1024.0;
@@ -32,6 +33,8 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
     text.field("sync_partial_ok", stats.sync_partial_ok.get());
     text.field("sync_partial_err", stats.sync_partial_err.get());
     text.field("expired_subkeys", stats.expired_subkeys.get());
+    // The name of Valkey.
+    text.field("expired_fields", stats.expired_subkeys.get());
     text.field("expired_keys", stats.expired_keys.get());
     text.constants(&[
         ("expired_stale_perc", "0.00"),
@@ -77,8 +80,19 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
     text.field("dump_payload_sanitizations", 0);
     text.field("total_commits", server.engine.commits());
     text.field("reclaimed_rows", stats.reclaimed_rows.get());
-    text.field("slow_commands", stats.slow_commands.get());
+    text.field("worker_requests", stats.worker_requests.get());
+    text.field("slowlog_commands_count", stats.slow.calls.get());
+    let (longest, all) = slow_ms(&stats.slow);
+    text.field("slowlog_commands_time_ms_max", longest);
+    text.field("slowlog_commands_time_ms_sum", all);
     refusals(text, server);
+}
+
+/// The longest and the total time of slow commands in ms.
+fn slow_ms(slow: &SlowStats) -> (String, String) {
+    let ms = |usec: u64| format!("{:.2}", usec as f64 / 1000.0);
+    let longest = slow.longest_usec.load(Ordering::Relaxed);
+    (ms(longest), ms(slow.usec.get()))
 }
 
 fn refusals(text: &mut Text, server: &Server) {
@@ -92,11 +106,23 @@ fn refusals(text: &mut Text, server: &Server) {
         stats.output_limit_disconnections.get(),
     );
     text.field("acl_access_denied_auth", stats.auth_failures.get());
-    text.constants(&[
-        ("acl_access_denied_cmd", "0"),
-        ("acl_access_denied_key", "0"),
-        ("acl_access_denied_channel", "0"),
-    ]);
+    text.field("acl_access_denied_cmd", stats.denied_commands.get());
+    text.field("acl_access_denied_key", stats.denied_keys.get());
+    text.field("acl_access_denied_channel", stats.denied_channels.get());
+    text.field("acl_access_denied_db", stats.denied_dbs.get());
+    text.field(
+        "acl_access_denied_tls_cert",
+        stats.denied_certificates.get(),
+    );
+    let audit = server.audit.figures();
+    let status = match (server.audit.is_on(), audit.failing) {
+        (false, _) => "off",
+        (true, true) => "err",
+        (true, false) => "ok",
+    };
+    text.field("audit_log_status", status);
+    text.field("audit_log_lines", audit.written);
+    text.field("audit_log_lost_lines", audit.lost);
 }
 
 fn unsupported(text: &mut Text) {
@@ -128,9 +154,17 @@ pub(super) fn commands(text: &mut Text, server: &Server) {
             return;
         }
         let per_call = usec as f64 / calls.max(1) as f64;
+        let mut slow = String::new();
+        if stats.slow.calls.get() > 0 {
+            let (longest, all) = slow_ms(&stats.slow);
+            slow = format!(
+                ",slowlog_count={},slowlog_time_ms_sum={all},slowlog_time_ms_max={longest}",
+                stats.slow.calls.get()
+            );
+        }
         text.line(format_args!(
             "cmdstat_{name}:calls={calls},usec={usec},usec_per_call={per_call:.2},\
-             rejected_calls={rejected},failed_calls={failed}"
+             rejected_calls={rejected},failed_calls={failed}{slow}"
         ));
     });
 }
@@ -172,6 +206,15 @@ pub(super) fn latencies(text: &mut Text, server: &Server) {
             percentiles.join(",")
         ));
     });
+}
+
+/// The collection of HOTKEYS, if there is one.
+pub(super) fn hot_keys(text: &mut Text, server: &Server) {
+    if let Some(found) = server.hotkeys.findings(clock::unix_ms()) {
+        text.field("hotkeys-tracking-active", u8::from(found.active));
+        text.field("hotkeys-used-memory", found.memory);
+        text.field("hotkeys-cpu-time", found.own_ms);
+    }
 }
 
 /// The percentile of call durations in microseconds, where bucket `i` counts calls below

@@ -46,12 +46,11 @@ pub(super) fn persistence(text: &mut Text, server: &Server) {
     );
     text.field("rdb_current_bgsave_time_sec", or_never(running_s));
     text.field("rdb_saves", saves.count());
-    text.constants(&[
-        ("rdb_last_cow_size", "0"),
-        ("rdb_last_load_keys_expired", "0"),
-        ("rdb_last_load_keys_loaded", "0"),
-        ("aof_enabled", "0"),
-    ]);
+    text.constants(&[("rdb_last_cow_size", "0")]);
+    let (loaded, expired) = server.loading.keys();
+    text.field("rdb_last_load_keys_expired", expired);
+    text.field("rdb_last_load_keys_loaded", loaded);
+    text.constants(&[("aof_enabled", "0")]);
     let compacting = server.compacting.load(Ordering::Relaxed);
     text.field("aof_rewrite_in_progress", u8::from(compacting));
     text.constants(&[
@@ -100,9 +99,13 @@ pub(super) fn keyspace(text: &mut Text, server: &Server) {
     for (db, keyspace) in server.engine.all_keyspaces() {
         let counts = keyspace.counts();
         if counts.keys > 0 {
+            // The last two are what Redis and Valkey call the same count.
             text.line(format_args!(
-                "db{}:keys={},expires={},avg_ttl=0",
-                db.0, counts.keys, counts.expires
+                "db{}:keys={},expires={},avg_ttl=0,subexpiry={timed},keys_with_volatile_items={timed}",
+                db.0,
+                counts.keys,
+                counts.expires,
+                timed = counts.timed
             ));
         }
     }
@@ -138,6 +141,15 @@ pub(super) fn storage(text: &mut Text, server: &Server) {
     let backlog = backlog.ok().flatten().map_or(-1, |count| count as i64);
     text.field("reclaim_backlog", backlog);
     text.field("reclaimed_rows", server.stats.reclaimed_rows.get());
+    text.field("value_log_bytes", server.engine.value_log_bytes());
+    text.field(
+        "value_log_appended_bytes",
+        server.engine.value_log_appended(),
+    );
+    text.field(
+        "value_log_moved_bytes",
+        server.stats.value_log_moved_bytes.get(),
+    );
     text.field(
         "active_expire",
         u8::from(server.active_expire.load(Ordering::Relaxed)),

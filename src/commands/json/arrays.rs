@@ -4,8 +4,8 @@ use super::change::reply_ints;
 use super::format::{ReplyForm, expand};
 use super::{
     BAD_FORMAT, NO_FORMAT_IN_RESP2, NO_PATH, Numbered, TOO_DEEP, check_depth, edit_all, expected,
-    in_order_of_change, load, no_path_or, notify, of_kind, open, parse_path, parse_value, places,
-    selected,
+    in_order_of_change, load, no_path_or, notify, of_kind, open, parse_operand, parse_path,
+    parse_value, places, selected,
 };
 use crate::base::num;
 use crate::commands::args;
@@ -82,9 +82,12 @@ fn splice_all(
 }
 
 pub fn append(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let (key, path) = (args[1], parse_path(args[2])?);
-    let values = parse_values(ctx.txn, &args[3..])?;
+    if args.len() < 4 {
+        return Err(Error::Arity("json.arrappend".into()));
+    }
+    let (key, values) = (args[1], parse_values(ctx.txn, &args[3..])?);
     let mut doc = open(ctx, key)?;
+    let path = parse_path(args[2])?;
     let (len, wanted) = arrays(ctx, &doc, &path)?;
     check_depths(&wanted, &values)?;
     let mut results = vec![None; len];
@@ -104,9 +107,10 @@ pub fn append(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 pub fn insert(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let (key, path, index) = (args[1], parse_path(args[2])?, index(args[3])?);
+    let (key, index) = (args[1], index(args[3])?);
     let values = parse_values(ctx.txn, &args[4..])?;
     let mut doc = open(ctx, key)?;
+    let path = parse_path(args[2])?;
     let (len, wanted) = arrays(ctx, &doc, &path)?;
     let mut results = vec![None; len];
     if !wanted.is_empty() {
@@ -136,9 +140,9 @@ pub fn insert(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 pub fn trim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let (key, path) = (args[1], parse_path(args[2])?);
-    let (start, stop) = (index(args[3])?, index(args[4])?);
+    let (key, start, stop) = (args[1], index(args[3])?, index(args[4])?);
     let mut doc = open(ctx, key)?;
+    let path = parse_path(args[2])?;
     let (len, wanted) = arrays(ctx, &doc, &path)?;
     let mut results = vec![None; len];
     if !wanted.is_empty() {
@@ -194,13 +198,13 @@ fn lens(ctx: &WriteCtx<'_>, doc: &Doc, wanted: &[Numbered]) -> Result<Vec<Option
     wanted.iter().map(|(_, path)| len_at(path)).collect()
 }
 
-struct PopOptions {
+struct PopOptions<'a> {
     form: ReplyForm,
-    path: Path,
+    path: &'a [u8],
     index: i64,
 }
 
-fn pop_options(args: &[&[u8]], resp3: bool) -> Result<PopOptions, Error> {
+fn pop_options<'a>(args: &'a [&'a [u8]], resp3: bool) -> Result<PopOptions<'a>, Error> {
     let (mut form, mut rest) = (ReplyForm::Strings, &args[2..]);
     if let [word, name, after @ ..] = rest
         && args::is(word, "FORMAT")
@@ -215,11 +219,11 @@ fn pop_options(args: &[&[u8]], resp3: bool) -> Result<PopOptions, Error> {
         rest = after;
     }
     let (path, index) = match rest {
-        [] => (Path::root(), i64::MAX),
-        [path] => (parse_path(path)?, -1),
-        [path, index, ..] => (parse_path(path)?, num::parse_i64(index).unwrap_or(-1)),
+        [] => (&b"."[..], i64::MAX),
+        [path] => (*path, -1),
+        [path, index, ..] => (*path, num::parse_i64(index).unwrap_or(-1)),
     };
-    if path.is_legacy && form != ReplyForm::Strings {
+    if Path::is_legacy_text(path) && form != ReplyForm::Strings {
         return Err(Error::text(
             "Legacy paths are supported only with FORMAT STRINGS",
         ));
@@ -240,6 +244,7 @@ pub fn pop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let key = args[1];
     let PopOptions { form, path, index } = pop_options(args, ctx.reply.resp3)?;
     let mut doc = open(ctx, key)?;
+    let path = parse_path(path)?;
     let (len, wanted) = arrays(ctx, &doc, &path)?;
     if path.is_legacy && wanted.is_empty() {
         return Err(no_path_or("not an array"));
@@ -330,14 +335,14 @@ fn find(
 }
 
 pub(super) fn find_index(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let path = parse_path(args[2])?;
     let start = args.get(4).map_or(Ok(0), |arg| index(arg))?;
     let end = args.get(5).map_or(Ok(0), |arg| index(arg))?;
     if args.len() > 6 {
         return Err(Error::Arity("json.arrindex".into()));
     }
-    let wanted = Val::scalar(&parse_value(ctx.view, args[3])?);
-    let doc = load(ctx, args[1])?.ok_or(NO_PATH)?;
+    let doc = load(ctx, args[1])?;
+    let wanted = Val::scalar(&parse_operand(ctx.view, args[3])?);
+    let (doc, path) = (doc.ok_or(NO_PATH)?, parse_path(args[2])?);
     let rows = doc.rows(ctx.view);
     let values = selected(&rows, &doc, &path)?;
     let is_array =

@@ -1,8 +1,8 @@
 //! Commands that change strings, booleans and containers where they are.
 
 use super::{
-    Error, WriteCtx, edit_all, expected, no_path_or, notify, of_kind, open, parse_path,
-    parse_value, path_at, places,
+    Error, WriteCtx, edit_all, expected, no_path_or, notify, of_kind, open, parse_operand,
+    parse_path, path_at, places,
 };
 use crate::commands::CmdResult;
 use crate::encoding::json::{Item, item, put_item};
@@ -32,8 +32,9 @@ pub(super) fn reply_ints(
 }
 
 pub(super) fn toggle(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let (key, path) = (args[1], parse_path(args[2])?);
+    let key = args[1];
     let mut doc = open(ctx, key)?;
+    let path = parse_path(args[2])?;
     let (len, wanted) = of_kind(places(ctx, &doc, &path)?, |kind| kind == Kind::Bool)?;
     let mut results = vec![None; len];
     if !wanted.is_empty() {
@@ -60,15 +61,15 @@ pub(super) fn toggle(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 pub(super) fn strappend(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let key = args[1];
+    let mut doc = open(ctx, key)?;
     let (path, text) = match args {
         [_, _, text] => (Path::root(), *text),
         _ => (parse_path(args[2])?, args[3]),
     };
-    let mut doc = open(ctx, key)?;
     let (len, wanted) = of_kind(places(ctx, &doc, &path)?, |kind| kind == Kind::Text)?;
     let mut results = vec![None; len];
     if !wanted.is_empty() {
-        let Value::Text(more) = parse_value(ctx.txn, text)? else {
+        let Value::Text(more) = parse_operand(ctx.txn, text)? else {
             return Err(expected("string"));
         };
         let paths: Vec<&[Step]> = wanted.iter().map(|(_, path)| path.as_slice()).collect();
@@ -98,8 +99,9 @@ pub fn clear(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if args.len() > 3 {
         return Err(Error::Arity("json.clear".into()));
     }
-    let (key, path) = (args[1], path_at(args, 2)?);
+    let key = args[1];
     let mut doc = open(ctx, key)?;
+    let path = path_at(args, 2)?;
     let mut wanted = Vec::new();
     let found = places(ctx, &doc, &path)?;
     {

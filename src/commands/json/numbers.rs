@@ -1,11 +1,13 @@
 //! Commands that calculate.
 
-use super::{Error, WriteCtx, edit_all, no_path_or, notify, of_kind, open, parse_path, places};
+use super::{
+    Error, WriteCtx, edit_all, no_path_or, notify, of_kind, open, parse_operand, parse_path, places,
+};
 use crate::commands::CmdResult;
 use crate::encoding::json::{Item, item};
 use crate::storage::View;
 use crate::types::json::text::put_float;
-use crate::types::json::{Kind, Step, Value, replace};
+use crate::types::json::{self, Kind, Step, Value, replace};
 
 #[derive(Clone, Copy)]
 enum Operation {
@@ -67,8 +69,8 @@ fn result(old: Item<'_>, operation: Operation, by: &Value) -> Result<Value, Erro
     }
 }
 
-fn parse_operand(view: &View, text: &[u8]) -> Result<Value, Error> {
-    match super::parse_value(view, text)? {
+fn parse_number(view: &View, text: &[u8]) -> Result<Value, Error> {
+    match parse_operand(view, text)? {
         value @ (Value::Int(_) | Value::Large(_) | Value::Float(_)) => Ok(value),
         _ => Err(Error::text("bad input number")),
     }
@@ -80,12 +82,13 @@ fn calculate(
     operation: Operation,
     event: &'static str,
 ) -> CmdResult {
-    let (key, path) = (args[1], parse_path(args[2])?);
+    let key = args[1];
     let mut doc = open(ctx, key)?;
+    let path = parse_path(args[2])?;
     let (len, wanted) = of_kind(places(ctx, &doc, &path)?, Kind::is_number)?;
     let mut results: Vec<Option<Value>> = vec![None; len];
     if !wanted.is_empty() {
-        let by = parse_operand(ctx.txn, args[3])?;
+        let by = parse_number(ctx.txn, args[3])?;
         let paths: Vec<&[Step]> = wanted.iter().map(|(_, path)| path.as_slice()).collect();
         let mut failed = None;
         edit_all(
@@ -109,8 +112,28 @@ fn calculate(
             return Err(failed);
         }
         notify(ctx, event, key);
+        if is_of_powers(operation, &results) {
+            for (at, path) in &wanted {
+                log_value(ctx, key, path, results[*at].as_ref());
+            }
+        }
     }
     reply(ctx, path.is_legacy, &results)
+}
+
+/// Whether powers of floats were calculated: processors and libraries round them differently,
+/// so the results are logged, and not the command.
+fn is_of_powers(operation: Operation, results: &[Option<Value>]) -> bool {
+    let is_float = |result: &Option<Value>| matches!(result, Some(Value::Float(_)));
+    matches!(operation, Operation::Power) && results.iter().any(is_float)
+}
+
+fn log_value(ctx: &mut WriteCtx<'_>, key: &[u8], path: &[Step], value: Option<&Value>) {
+    let mut number = Vec::new();
+    put_text(value, &mut number);
+    let path = json::text_of_path(path);
+    let effect = [&b"JSON.SET"[..], key, &path, &number];
+    ctx.txn.effect(ctx.db, &effect);
 }
 
 fn put_text(value: Option<&Value>, out: &mut Vec<u8>) {

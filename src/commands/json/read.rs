@@ -2,8 +2,8 @@
 
 use super::format::{ReplyForm, expand, resp};
 use super::{
-    BAD_FORMAT, NO_FORMAT_IN_RESP2, NO_KEY, NO_PATH, expected, load, no_path_or, parse_path,
-    path_at, selected,
+    BAD_FORMAT, Found, NO_FORMAT_IN_RESP2, NO_KEY, NO_PATH, expected, found, is_legacy_at, load,
+    no_path_or, parse_path, path_at, selected,
 };
 use crate::commands::args;
 use crate::commands::{CmdResult, Error, ReadCtx};
@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 struct GetOptions<'a> {
     form: ReplyForm,
     format: Format<'a>,
-    paths: Vec<(&'a [u8], Path)>,
+    paths: Vec<&'a [u8]>,
 }
 
 /// Longer arguments are paths.
@@ -47,11 +47,11 @@ fn get_options<'a>(args: &'a [&'a [u8]], resp3: bool) -> Result<GetOptions<'a>, 
         } else if is("SPACE") {
             options.format.space = value()?;
         } else if !is("NOESCAPE") {
-            options.paths.push((arg, parse_path(arg)?));
+            options.paths.push(arg);
         }
     }
     if options.paths.is_empty() {
-        options.paths.push((b".", Path::root()));
+        options.paths.push(b".");
     }
     Ok(options)
 }
@@ -64,9 +64,12 @@ pub fn get(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     };
     let rows = doc.rows(ctx.view);
     if options.form.is_expanded() && ctx.reply.resp3 {
-        ctx.reply.array(options.paths.len());
-        for (_, path) in &options.paths {
-            let values = selected(&rows, &doc, path)?;
+        let paths: Result<Vec<Path>, Error> =
+            options.paths.iter().map(|path| parse_path(path)).collect();
+        let paths = paths?;
+        ctx.reply.array(paths.len());
+        for path in &paths {
+            let values = found(&rows, &doc, path, false)?.into_values();
             ctx.reply.array(values.len());
             for value in &values {
                 expand(ctx.reply, &rows, value, options.form, options.format)?;
@@ -76,26 +79,31 @@ pub fn get(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
     let mut out = Vec::new();
     match &options.paths[..] {
-        [(_, path)] => {
-            write_selected(&rows, &doc, path, path.is_legacy, options.format, &mut out)?;
+        [path] => {
+            let path = parse_path(path)?;
+            write_selected(&rows, &doc, &path, path.is_legacy, options.format, &mut out)?;
         }
         paths => {
-            let all_legacy = paths.iter().all(|(_, path)| path.is_legacy);
+            let all_legacy = paths.iter().all(|path| Path::is_legacy_text(path));
             let mut writer = Writer::new(&rows, options.format, &mut out);
             writer.begin(b'{');
-            for (at, (text, path)) in paths.iter().enumerate() {
-                if paths[..at].iter().any(|(earlier, _)| earlier == text) {
+            let mut is_empty = true;
+            for (at, text) in paths.iter().enumerate() {
+                // Of several paths those that are none are left out.
+                let Ok(path) = parse_path(text) else { continue };
+                if paths[..at].contains(text) {
                     continue;
                 }
-                let values = selected(&rows, &doc, path)?;
-                writer.next(at == 0);
+                let found = found(&rows, &doc, &path, all_legacy)?;
+                writer.next(is_empty);
+                is_empty = false;
                 writer.key(text);
-                match all_legacy {
-                    true => writer.selected(values.first().ok_or(NO_PATH)?)?,
-                    false => writer.array(values.iter())?,
+                match found {
+                    Found::First(value) => writer.selected(&value.ok_or(NO_PATH)?)?,
+                    Found::All(values) => writer.array(values.iter())?,
                 }
             }
-            writer.end(b'}', false);
+            writer.end(b'}', is_empty);
         }
     }
     ctx.reply.bulk(&out);
@@ -110,18 +118,18 @@ fn write_selected(
     format: Format<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
-    let values = selected(rows, doc, path)?;
+    let found = found(rows, doc, path, is_legacy)?;
     let mut writer = Writer::new(rows, format, out);
-    match is_legacy {
-        true => writer.selected(values.first().ok_or(NO_PATH)?)?,
-        false => writer.array(values.iter())?,
+    match found {
+        Found::First(value) => writer.selected(&value.ok_or(NO_PATH)?)?,
+        Found::All(values) => writer.array(values.iter())?,
     }
     Ok(())
 }
 
 pub fn mget(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let (keys, path) = match args {
-        [_, keys @ .., path] => (keys, parse_path(path)?),
+        [_, keys @ .., path] => (keys, parse_path(path)),
         _ => return Err(Error::Arity("json.mget".into())),
     };
     ctx.reply.array(keys.len());
@@ -131,21 +139,25 @@ pub fn mget(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
             Err(OpError::WrongType) => None,
             Err(error) => return Err(error.into()),
         };
-        let Some(doc) = doc else {
+        let (Some(doc), Ok(path)) = (doc, &path) else {
             ctx.reply.null();
             continue;
         };
         let rows = doc.rows(ctx.view);
-        let values = selected(&rows, &doc, &path)?;
         let mut out = Vec::new();
-        let mut writer = Writer::new(&rows, Format::default(), &mut out);
-        match (path.is_legacy, values.first()) {
-            (true, None) => {
+        match write_selected(
+            &rows,
+            &doc,
+            path,
+            path.is_legacy,
+            Format::default(),
+            &mut out,
+        ) {
+            Err(Error::Op(OpError::NoSuchPath)) => {
                 ctx.reply.null();
                 continue;
             }
-            (true, Some(first)) => writer.selected(first)?,
-            (false, _) => writer.array(values.iter())?,
+            written => written?,
         }
         ctx.reply.bulk(&out);
     }
@@ -153,17 +165,21 @@ pub fn mget(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 pub(super) fn type_of(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let path = path_at(args, 2)?;
-    let doc = load(ctx, args[1])?;
+    let (doc, is_legacy) = (load(ctx, args[1])?, is_legacy_at(args, 2));
+    // A legacy path that is none selects nothing.
+    let values = match (doc, path_at(args, 2)) {
+        (None, _) => None,
+        (Some(_), Err(_)) if is_legacy => None,
+        (Some(doc), path) => Some(selected(&doc.rows(ctx.view), &doc, &path?)?),
+    };
     if ctx.reply.resp3 {
         ctx.reply.array(1);
     }
-    let Some(doc) = doc else {
+    let Some(values) = values else {
         ctx.reply.null();
         return Ok(());
     };
-    let values = selected(&doc.rows(ctx.view), &doc, &path)?;
-    if !path.is_legacy {
+    if !is_legacy {
         ctx.reply.array(values.len());
         for value in &values {
             ctx.reply.bulk(kind_of(value)?.name().as_bytes());
@@ -202,18 +218,18 @@ fn first(ctx: &mut ReadCtx<'_>, doc: &Doc, path: &Path) -> Result<Option<Val>, E
 }
 
 pub(super) fn strlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let path = path_at(args, 2)?;
-    match load(ctx, args[1])? {
-        Some(doc) if !path.is_legacy => reply_lens(ctx, &doc, &path, Kind::Text),
+    let (doc, is_legacy) = (load(ctx, args[1])?, is_legacy_at(args, 2));
+    match doc {
+        Some(doc) if !is_legacy => reply_lens(ctx, &doc, &path_at(args, 2)?, Kind::Text),
         Some(doc) => {
-            let value = first(ctx, &doc, &path)?.ok_or(NO_PATH)?;
+            let value = first(ctx, &doc, &path_at(args, 2)?)?.ok_or(NO_PATH)?;
             if kind_of(&value)? != Kind::Text {
                 return Err(expected("string"));
             }
             ctx.reply.int(value.len(&doc.rows(ctx.view))? as i64);
             Ok(())
         }
-        None if path.is_legacy => {
+        None if is_legacy => {
             ctx.reply.null();
             Ok(())
         }
@@ -222,18 +238,18 @@ pub(super) fn strlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 pub(super) fn arrlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let path = path_at(args, 2)?;
-    match load(ctx, args[1])? {
-        Some(doc) if !path.is_legacy => reply_lens(ctx, &doc, &path, Kind::Array),
+    let (doc, is_legacy) = (load(ctx, args[1])?, is_legacy_at(args, 2));
+    match doc {
+        Some(doc) if !is_legacy => reply_lens(ctx, &doc, &path_at(args, 2)?, Kind::Array),
         Some(doc) => {
-            let value = first(ctx, &doc, &path)?.ok_or(NO_PATH)?;
+            let value = first(ctx, &doc, &path_at(args, 2)?)?.ok_or(NO_PATH)?;
             if kind_of(&value)? != Kind::Array {
                 return Err(no_path_or("not an array"));
             }
             ctx.reply.int(value.len(&doc.rows(ctx.view))? as i64);
             Ok(())
         }
-        None if path.is_legacy => {
+        None if is_legacy => {
             ctx.reply.null();
             Ok(())
         }
@@ -242,11 +258,14 @@ pub(super) fn arrlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 pub(super) fn objlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let path = path_at(args, 2)?;
-    match load(ctx, args[1])? {
-        Some(doc) if !path.is_legacy => reply_lens(ctx, &doc, &path, Kind::Object),
+    let (doc, is_legacy) = (load(ctx, args[1])?, is_legacy_at(args, 2));
+    match doc {
+        Some(doc) if !is_legacy => reply_lens(ctx, &doc, &path_at(args, 2)?, Kind::Object),
         Some(doc) => {
-            match first(ctx, &doc, &path)? {
+            // A path that is none selects nothing.
+            let path = path_at(args, 2);
+            let value = path.map_or(Ok(None), |path| first(ctx, &doc, &path))?;
+            match value {
                 Some(value) if kind_of(&value)? == Kind::Object => {
                     ctx.reply.int(value.len(&doc.rows(ctx.view))? as i64);
                 }
@@ -255,7 +274,7 @@ pub(super) fn objlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
             }
             Ok(())
         }
-        None if path.is_legacy => {
+        None if is_legacy => {
             ctx.reply.null();
             Ok(())
         }
@@ -276,16 +295,20 @@ fn reply_keys(ctx: &mut ReadCtx<'_>, doc: &Doc, value: &Val) -> CmdResult {
 }
 
 pub(super) fn objkeys(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let path = path_at(args, 2)?;
     let Some(doc) = load(ctx, args[1])? else {
-        if !path.is_legacy {
+        if !is_legacy_at(args, 2) {
             return Err(NO_KEY);
         }
         ctx.reply.null();
         return Ok(());
     };
-    let values = selected(&doc.rows(ctx.view), &doc, &path)?;
-    if path.is_legacy {
+    let is_legacy = is_legacy_at(args, 2);
+    let values = match path_at(args, 2) {
+        // A legacy path that is none selects nothing.
+        Err(_) if is_legacy => Vec::new(),
+        path => selected(&doc.rows(ctx.view), &doc, &path?)?,
+    };
+    if is_legacy {
         return match values.first() {
             Some(value) if kind_of(value)? == Kind::Object => reply_keys(ctx, &doc, value),
             Some(_) => Err(no_path_or("not an object")),
@@ -306,16 +329,16 @@ pub(super) fn objkeys(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 pub(super) fn reply_resp(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let path = path_at(args, 2)?;
     let Some(doc) = load(ctx, args[1])? else {
         ctx.reply.null();
         return Ok(());
     };
+    let path = path_at(args, 2)?;
     let rows = doc.rows(ctx.view);
-    let values = selected(&rows, &doc, &path)?;
-    if path.is_legacy {
-        return Ok(resp(ctx.reply, &rows, values.first().ok_or(NO_PATH)?)?);
-    }
+    let values = match found(&rows, &doc, &path, path.is_legacy)? {
+        Found::First(value) => return Ok(resp(ctx.reply, &rows, &value.ok_or(NO_PATH)?)?),
+        Found::All(values) => values,
+    };
     ctx.reply.array(values.len());
     for value in &values {
         resp(ctx.reply, &rows, value)?;
@@ -395,14 +418,14 @@ pub fn debug(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         ));
     }
     let key = args.get(2).ok_or(Error::Arity("json.debug".into()))?;
-    let path = path_at(args, 3)?;
     let Some(doc) = load(ctx, key)? else {
-        match path.is_legacy {
+        match is_legacy_at(args, 3) {
             true => ctx.reply.int(0),
             false => ctx.reply.array(0),
         }
         return Ok(());
     };
+    let path = path_at(args, 3)?;
     let rows = doc.rows(ctx.view);
     let measure = |value: &Val| match memory {
         true => memory_of(&rows, value),

@@ -1,13 +1,14 @@
 //! Commands that set and remove values.
 
 use super::{
-    NEW_AT_ROOT, check_depth, edit_all, find, notify, outermost, parse_path, parse_value, path_at,
-    places,
+    NEW_AT_ROOT, READ_ONLY, check_depth, edit_all, find, notify, outermost, parse_narrow,
+    parse_path, parse_value, path_at, places,
 };
 use crate::commands::args;
 use crate::commands::{CmdResult, Error, WriteCtx};
 use crate::encoding::ValueType;
 use crate::types::json::ast::Select;
+use crate::types::json::narrow::FloatType;
 use crate::types::json::{self, Doc, Kind, Path, Pieces, Step, Value};
 use crate::types::{OpError, lookup};
 
@@ -29,8 +30,7 @@ fn check_input_format(format: &[u8]) -> Result<(), Error> {
 }
 
 pub fn set(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let path = parse_path(args[2])?;
-    let mut condition = Condition::Always;
+    let (mut condition, mut narrow) = (Condition::Always, None);
     let mut rest = args[4..].iter();
     while let Some(word) = rest.next() {
         let is_free = condition == Condition::Always;
@@ -40,12 +40,20 @@ pub fn set(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
             condition = Condition::Existing;
         } else if args::is(word, "FORMAT") {
             check_input_format(rest.next().ok_or(Error::Arity("json.set".into()))?)?;
+        } else if args::is(word, "FPHA") {
+            let name = rest.next().ok_or(Error::Arity("json.set".into()))?;
+            let found = FloatType::named(name);
+            narrow = Some(found.ok_or(Error::text("ERR invalid FPHA type"))?);
         } else {
             return Err(Error::Syntax);
         }
     }
-    let (key, value) = (args[1], parse_value(ctx.txn, args[3])?);
-    let done = put(ctx, key, &path, (&value, args[3].len()), condition)?;
+    let key = args[1];
+    // The key's type, the value and the path are checked in this order.
+    let doc = find(ctx.txn, ctx.db, key)?;
+    let value = parse_narrow(ctx.txn, args[3], narrow)?;
+    let path = path_into(doc.as_ref(), args[2], condition)?;
+    let done = put(ctx, (key, doc), &path, (&value, args[3].len()), condition)?;
     reply_done(ctx, "json.set", key, done);
     Ok(())
 }
@@ -67,9 +75,21 @@ fn reply_done(ctx: &mut WriteCtx<'_>, event: &'static str, key: &[u8], done: Don
     }
 }
 
+/// The path at which something is set. Without a document only the root is one, whatever else
+/// the path is.
+fn path_into(doc: Option<&Doc>, text: &[u8], condition: Condition) -> Result<Path, Error> {
+    match parse_path(text) {
+        Err(_) if doc.is_none() => match condition {
+            Condition::Existing => Ok(Path::root()),
+            Condition::Always | Condition::Missing | Condition::Merge => Err(NEW_AT_ROOT),
+        },
+        path => path,
+    }
+}
+
 fn put(
     ctx: &mut WriteCtx<'_>,
-    key: &[u8],
+    (key, doc): (&[u8], Option<Doc>),
     path: &Path,
     (value, bytes): (&Value, usize),
     condition: Condition,
@@ -78,7 +98,7 @@ fn put(
         any: true,
         all: true,
     };
-    let Some(mut doc) = find(ctx.txn, ctx.db, key)? else {
+    let Some(mut doc) = doc else {
         if condition == Condition::Existing {
             return Ok(Done::default());
         }
@@ -153,6 +173,9 @@ fn set_places(
 
 /// Whether a path that selects nothing can be that of a new member.
 fn check_addable(path: &Path) -> Result<(), Error> {
+    if path.projection.is_some() {
+        return Err(READ_ONLY);
+    }
     match path.segments.last().map(|last| &last.select) {
         _ if !path.is_static() => Err(Error::text("Err wrong static path")),
         Some(Select::Indices(_)) => Err(Error::text("ERR array index out of range")),
@@ -169,11 +192,13 @@ fn add(
     value: &Value,
 ) -> Result<Done, Error> {
     let (name, parents) = match path.segments.split_last() {
-        Some((last, parents)) if path.is_static() => match &last.select {
-            Select::Keys(keys) => (&keys[0], parents),
-            _ if !places(ctx, doc, path)?.is_empty() => return Ok(Done::default()),
-            _ => return check_addable(path).map(|()| Done::default()),
-        },
+        Some((last, parents)) if path.is_static() && path.projection.is_none() => {
+            match &last.select {
+                Select::Keys(keys) => (&keys[0], parents),
+                _ if !places(ctx, doc, path)?.is_empty() => return Ok(Done::default()),
+                _ => return check_addable(path).map(|()| Done::default()),
+            }
+        }
         _ => return check_addable(path).map(|()| Done::default()),
     };
     let parent = {
@@ -208,14 +233,17 @@ fn add(
 }
 
 pub fn merge(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let path = parse_path(args[2])?;
     match args[4..] {
         [] => {}
         [word, format] if args::is(word, "FORMAT") => check_input_format(format)?,
         _ => return Err(Error::Syntax),
     }
-    let (key, value) = (args[1], parse_value(ctx.txn, args[3])?);
-    let done = put(ctx, key, &path, (&value, args[3].len()), Condition::Merge)?;
+    let key = args[1];
+    let doc = find(ctx.txn, ctx.db, key)?;
+    let value = parse_value(ctx.txn, args[3])?;
+    let path = path_into(doc.as_ref(), args[2], Condition::Merge)?;
+    let value = (&value, args[3].len());
+    let done = put(ctx, (key, doc), &path, value, Condition::Merge)?;
     reply_done(ctx, "json.merge", key, done);
     Ok(())
 }
@@ -226,8 +254,8 @@ pub fn mset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     };
     let mut parsed = Vec::with_capacity(triplets.len());
     for [key, path, value] in triplets {
-        let path = parse_path(path)?;
         let doc = find(ctx.txn, ctx.db, key)?;
+        let path = path_into(doc.as_ref(), path, Condition::Always)?;
         if !path.is_root() {
             let doc = doc.ok_or(NEW_AT_ROOT)?;
             if places(ctx, &doc, &path)?.is_empty() {
@@ -238,7 +266,9 @@ pub fn mset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
     let mut all = true;
     for ((key, path, value), [_, _, text]) in parsed.iter().zip(triplets) {
-        let done = match put(ctx, key, path, (value, text.len()), Condition::Always) {
+        let doc = find(ctx.txn, ctx.db, key)?;
+        let value = (value, text.len());
+        let done = match put(ctx, (key, doc), path, value, Condition::Always) {
             // An earlier triplet has removed the place.
             Err(Error::Text(_)) => Done::default(),
             done => done?,
@@ -256,11 +286,12 @@ pub fn mset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 pub(super) fn del(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let (key, path) = (args[1], path_at(args, 2)?);
+    let key = args[1];
     let Some(mut doc) = find(ctx.txn, ctx.db, key)? else {
         ctx.reply.int(0);
         return Ok(());
     };
+    let path = path_at(args, 2)?;
     let mut removed = 1;
     let mut is_empty = path.is_root();
     if !is_empty {
@@ -272,11 +303,11 @@ pub(super) fn del(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
             is_empty = doc.root().len(&doc.rows(ctx.txn))? == 0;
         }
     }
-    if is_empty {
-        ctx.txn.delete_key(ctx.db, key)?;
-    }
     if removed > 0 {
         notify(ctx, "json.del", key);
+    }
+    if is_empty {
+        ctx.txn.delete_key(ctx.db, key)?;
     }
     ctx.reply.int(removed);
     Ok(())

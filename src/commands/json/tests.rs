@@ -10,6 +10,31 @@ fn set(client: &mut Client, key: &str, text: &str) {
     assert_eq!(reply, Value::Simple("OK".into()), "{text}");
 }
 
+/// A path of a few bytes multiplied what it visits by each segment, and never came back.
+#[test]
+fn paths_that_visit_too_much_end() {
+    let mut client = Client::new();
+    set(
+        &mut client,
+        "d",
+        &format!("{}1{}", "[".repeat(100), "]".repeat(100)),
+    );
+    let numbers: Vec<String> = (0..10_000).map(|n| n.to_string()).collect();
+    set(&mut client, "n", &format!("[{}]", numbers.join(",")));
+    let text = "ERR the path visits too many values";
+    for line in [
+        "json.get d $..*..*..*..*..*..*..*..*..x",
+        "json.numincrby d $..*..*..*..*..*..* 1",
+        "json.get n $[?(@in$)]",
+    ] {
+        assert_eq!(client.run(line), Value::Error(text.into()), "{line}");
+    }
+    check(
+        &mut client,
+        &[("json.get n $..*[5]", "[]"), ("json.type d $", "[array]")],
+    );
+}
+
 #[test]
 fn values_at_paths() {
     let mut client = Client::new();
@@ -58,7 +83,7 @@ fn values_at_paths() {
             ("json.objkeys e $.sections", "[[A-1 A-2]]"),
             (
                 "json.arrindex e $.tags nope",
-                "-expected ident at line 1 column 2",
+                "-ERR expected ident at line 1 column 2",
             ),
             ("type e", "ReJSON-RL"),
             ("object encoding e", "raw"),
@@ -188,7 +213,7 @@ fn numbers_strings_and_booleans() {
             ),
             (
                 "json.numincrby k .i nope",
-                "-expected ident at line 1 column 2",
+                "-ERR expected ident at line 1 column 2",
             ),
             (
                 "json.numincrby none $ 1",
@@ -372,5 +397,200 @@ fn values_of_redisjson_are_restored() {
         ],
     );
     assert_eq!(client.digest(b"k"), client.digest(b"copy"));
+    client.check();
+}
+
+/// What RedisJSON of August 2026 replies.
+#[test]
+fn paths_that_calculate() {
+    let mut client = Client::new();
+    set(
+        &mut client,
+        "k",
+        r#"{"a":3,"b":[1,2,2.5],"s":"héy","o":{"x":1,"y":[1,2]},"e":[],"big":9223372036854775807,"w":["a","b"]}"#,
+    );
+    for (path, expected) in [
+        ("$.a + 1", "[4]"),
+        ("$.a - 1.5", "[1.5]"),
+        ("$.a * $.b[1]", "[6]"),
+        ("$.a / 2", "[1.5]"),
+        ("$.a % 2", "[1]"),
+        ("$.a / 0", "[]"),
+        ("$.a % 0", "[]"),
+        ("$.s + 1", "[]"),
+        ("$.b + 1", "[]"),
+        ("$.b[*] + 1", "[]"),
+        ("$.big + 1", "[9.223372036854776e18]"),
+        ("-$.a", "[-3]"),
+        ("- $.a", "[-3]"),
+        ("+$.a", "[3]"),
+        ("($.a + 1) * 2", "[8]"),
+        ("$.a + 1 * 2", "[5]"),
+        ("($.a)", "[3]"),
+        ("($..x)", "[1]"),
+        ("(1)", "[1]"),
+        ("length($.s)", "[3]"),
+        ("length ( $.b )", "[3]"),
+        ("$.s.length()", "[3]"),
+        ("$.o.length()", "[2]"),
+        ("$.a.length()", "[]"),
+        ("count($.b[*])", "[3]"),
+        ("$.none.count()", "[0]"),
+        ("value($.a)", "[3]"),
+        ("$.b[*].value()", "[]"),
+        ("$.b.sum()", "[5.5]"),
+        ("$.b.min()", "[1.0]"),
+        ("$.b.max()", "[2.5]"),
+        ("$.b.avg() * 2", "[3.6666666666666665]"),
+        ("$.o.y.stddev()", "[0.5]"),
+        ("$.w.sum()", "[]"),
+        ("$.e.sum()", "[]"),
+        ("$.b.first()", "[1]"),
+        ("$.b.last()", "[2.5]"),
+        ("$.b.index(1)", "[2]"),
+        ("$.b.index(-1.9)", "[2.5]"),
+        ("$.b.index(3)", "[]"),
+        ("$.b.index()", "[]"),
+        ("$.b[2].ceiling()", "[3]"),
+        ("$.b[2].floor()", "[2]"),
+        ("abs($.none)", "[]"),
+        ("$.o.keys()", r#"["x","y"]"#),
+        ("$.o~", r#"["x","y"]"#),
+        ("$~", r#"["a","b","s","o","e","big","w"]"#),
+        ("$.b~", "[]"),
+        ("$.o.keys().count()", "[2]"),
+        ("$.b.append(9)", "[1,2,2.5,9]"),
+        ("$.a.append($.b)", "[3,[1,2,2.5]]"),
+        ("$.none.append(1)", "[1]"),
+        ("$.a.append($.none)", "[]"),
+        ("$.a.append($.b[*])", "[3,[1,2,2.5]]"),
+        ("concat($.s, \"!\", \"?\")", r#"["héy!?"]"#),
+        ("concat($.a)", "[]"),
+        ("$.s.match(\"h.*\")", "[true]"),
+        ("$.s.match(\"h\")", "[false]"),
+        ("search($.s, \"y$\")", "[true]"),
+        ("nosuch($.a)", "[]"),
+        ("$.b[?(@) + 1 > 2.5]", "[2,2.5]"),
+        ("$.w[?@ == $.o.y[1]]", "[]"),
+        ("$.o[?@ == $.a / 3]", "[1]"),
+        ("$.o[?@ == $.b[0]]", "[1]"),
+        ("$.b[?-@ < -1]", "[2,2.5]"),
+        ("$.w[?concat(@, \"x\") == \"bx\"]", r#"["b"]"#),
+        ("$.b[?@ in $.o.y]", "[1,2]"),
+        ("$[?@.keys()].x", "[1]"),
+        ("$[?@ == [1,2,2.5]]", "[[1,2,2.5]]"),
+        ("$[?index([1,3], 1) == 3]", "[]"),
+        // A legacy path becomes one that calculates.
+        ("a + 1", "[4]"),
+    ] {
+        let reply = client.args(&[b"JSON.GET", b"k", path.as_bytes()]);
+        let shown = crate::exec::testing::shown(&reply);
+        assert_eq!(shown, expected, "{path}");
+    }
+    let read_only = "-ERR computed/projection expressions are only supported by \
+                     JSON.GET/JSON.MGET/JSON.RESP";
+    for line in [
+        "JSON.SET k $.a+1 1",
+        "JSON.SET k $.a~ 1",
+        "JSON.SET k $.a~ 1 NX",
+        "JSON.DEL k $.a~",
+        "JSON.NUMINCRBY k $.a~ 1",
+        "JSON.TYPE k $.a~",
+        "JSON.MSET k $.a~ 1",
+        "JSON.MERGE k $.a~ 1",
+        "JSON.CLEAR k $.a~",
+        "JSON.ARRLEN k $.a~",
+        "JSON.DEBUG MEMORY k $.a~",
+    ] {
+        let expected = match line {
+            // `+` is a letter of names.
+            "JSON.SET k $.a+1 1" => "OK",
+            _ => read_only,
+        };
+        check(&mut client, &[(line, expected)]);
+    }
+    check(
+        &mut client,
+        &[
+            ("json.mget k none $.w.append(1)", r#"[["a","b",1] nil]"#),
+            ("json.resp k $.o~", "[x y]"),
+            ("json.get k $.a~ .a", r#"{"$.a~":[],".a":[3]}"#),
+            ("json.get k $[ $.a", r#"{"$.a":[3]}"#),
+            ("json.mget k $[", "[nil]"),
+        ],
+    );
+    client.check();
+}
+
+#[test]
+fn arrays_of_fewer_bits() {
+    let mut client = Client::new();
+    check(
+        &mut client,
+        &[
+            (r#"json.set k $ [0.3,1,3.14159] FPHA FP16"#, "OK"),
+            ("json.get k", "[0.3,1.0,3.14]"),
+            (
+                "json.set k $ {\"a\":[0.1,2],\"n\":0.123456789} fpha bf16",
+                "OK",
+            ),
+            ("json.get k", r#"{"a":[0.1,2.0],"n":0.123456789}"#),
+            ("json.set k $ [1] FPHA FP8", "-ERR invalid FPHA type"),
+            (
+                "json.set k $ [1] FPHA",
+                "-ERR wrong number of arguments for 'json.set' command",
+            ),
+            (
+                "json.set k $ [1e100] FPHA FP32",
+                "-value out of range for F32 at line 1 column 7",
+            ),
+            (
+                "json.arrappend k $.a",
+                "-ERR wrong number of arguments for 'json.arrappend' command",
+            ),
+        ],
+    );
+    client.check();
+}
+
+/// Powers of floats differ between machines: replicas get the results, at paths that select the
+/// same values there.
+#[test]
+fn powers_are_logged_as_results() {
+    let mut client = Client::new();
+    set(
+        &mut client,
+        "k",
+        r#"{"i":3,"n":[2.5,{"a\"b":4.0,"\\":2,"é":9}],"s":"x"}"#,
+    );
+    check(
+        &mut client,
+        &[
+            ("json.numpowby k $.i 2", "[9]"),
+            (
+                "json.numpowby k $..* 0.5",
+                "[3.0,null,null,1.5811388300841898,null,2.0,1.4142135623730951,3.0]",
+            ),
+            ("json.numpowby k $.s 0.5", "[null]"),
+        ],
+    );
+    let logged = client.logged();
+    assert_eq!(
+        logged[1..],
+        [
+            "json.numpowby k $.i 2",
+            r#"JSON.SET k $["i"] 3.0"#,
+            r#"JSON.SET k $["n"][0] 1.5811388300841898"#,
+            r#"JSON.SET k $["n"][1]["a\"b"] 2.0"#,
+            r#"JSON.SET k $["n"][1]["\\"] 1.4142135623730951"#,
+            r#"JSON.SET k $["n"][1]["é"] 3.0"#,
+        ]
+    );
+    let text = client.run("json.get k");
+    for line in &logged[2..] {
+        let parts: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        client.args(&parts);
+    }
+    assert_eq!(client.run("json.get k"), text);
     client.check();
 }

@@ -22,7 +22,7 @@ fn the_commands_answer_as_those_of_kvrocks() {
             ("sirangebyvalue mysi 1 (5", "[1 2 3 4]"),
             ("sirevrangebyvalue mysi 5 (1", "[5 4 3 2]"),
             ("siexists mysi 1 88 2", "[1 0 1]"),
-            ("sirem mysi 2", "1"),
+            ("sirem mysi 002", "1"),
             ("sirange mysi 0 0", "[1 3 4 5 123 245]"),
             ("sirange mysi 2 2 CURSOR 1", "[5 123]"),
             ("sirangebyvalue mysi -inf +inf limit 1 2", "[3 4]"),

@@ -1,14 +1,16 @@
 //! XCLAIM and XAUTOCLAIM: change the owner of pending entries of a group.
 //!
-//! Both state their effects: the consumer that was created, the new owner and state of each
-//! claimed entry, and the entries that were removed from the pending list because the stream
+//! Both state their effects: the new owner and state of each claimed entry, the consumer that was
+//! created if there is none, and the entries that were removed from the pending list because the stream
 //! no longer has them.
 
 use crate::commands::args::{self, Options};
 use crate::commands::error::quoted;
 use crate::commands::streams::args::{no_group, parse_id, range_start, reply_entry, reply_id};
 use crate::commands::streams::groups::idle_ms;
-use crate::commands::streams::read::{consumer, load, log_claim, log_forgotten, log_position};
+use crate::commands::streams::read::{
+    Consumer, consumer, load, log_claim, log_forgotten, log_position,
+};
 use crate::commands::table::spec::Group as Docs;
 use crate::commands::table::tips::Tip;
 use crate::commands::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
@@ -19,8 +21,7 @@ use std::ops::ControlFlow;
 /// The claiming consumer and the options.
 struct Claim<'a> {
     key: &'a [u8],
-    consumer: u64,
-    consumer_name: &'a [u8],
+    consumer: Consumer<'a>,
     min_idle_ms: i64,
     /// The new delivery time, Unix ms.
     delivered_ms: i64,
@@ -74,7 +75,7 @@ impl Claim<'_> {
             None => deliveries.saturating_add(1).min(i64::MAX as u64),
         };
         let new = PendingRow {
-            consumer: self.consumer,
+            consumer: self.consumer.number,
             delivered_ms: self.delivered_ms,
             deliveries,
         };
@@ -86,7 +87,7 @@ impl Claim<'_> {
                 stream.entry(ctx.txn, id, |fields| reply_entry(reply, id, fields))?;
             }
         }
-        log_claim(ctx, self.key, group, self.consumer_name, &[id], &new);
+        log_claim(ctx, self.key, group, &self.consumer, &[id], &new);
         Ok(Claimed::Yes)
     }
 }
@@ -171,7 +172,6 @@ fn xclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let claim = Claim {
         key: args[1],
         consumer: consumer(ctx, args[1], &mut group, args[3])?,
-        consumer_name: args[3],
         min_idle_ms,
         delivered_ms: options.delivered_ms.unwrap_or(now_ms),
         deliveries: options.deliveries,
@@ -185,8 +185,9 @@ fn xclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         claimed += usize::from(done == Claimed::Yes);
     }
     ctx.reply.end_array(mark, claimed);
+    claim.consumer.log_creation(ctx, args[1], &group);
     if claimed > 0 {
-        group.note_active(ctx.txn, claim.consumer)?;
+        group.note_active(ctx.txn, claim.consumer.number)?;
     }
     if advanced {
         log_position(ctx, args[1], &group);
@@ -222,7 +223,6 @@ fn xautoclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let claim = Claim {
         key: args[1],
         consumer: consumer(ctx, args[1], &mut group, args[3])?,
-        consumer_name: args[3],
         min_idle_ms,
         delivered_ms: ctx.txn.now_ms().as_i64(),
         deliveries: None,
@@ -269,8 +269,9 @@ fn xautoclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     for id in forgotten {
         reply_id(ctx.reply, id);
     }
+    claim.consumer.log_creation(ctx, args[1], &group);
     if claimed > 0 {
-        group.note_active(ctx.txn, claim.consumer)?;
+        group.note_active(ctx.txn, claim.consumer.number)?;
     }
     Ok(group.save(ctx.txn)?)
 }
@@ -300,15 +301,24 @@ fn pending_part(
     Ok((rows, next))
 }
 
+/// The key of a command that returns entries, which COMMAND INFO of Redis does not say: who may
+/// not read the stream may not claim them.
+const fn claimed(change: KeyFlags) -> KeySpec {
+    KeySpec {
+        flags_of: Some(|_| KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE)),
+        ..KeySpec::at(1, KeyFlags::RW.union(change))
+    }
+}
+
 /// The table.
 pub const COMMANDS: &[Command] = &[
     Command::write("xautoclaim", -6, xautoclaim)
-        .places(6)
+        .places(3)
         .syntax("key group consumer min-idle-time start [COUNT count:int] [JUSTID]")
         .complexity("O(N), N: pending entries looked at, at most ten times COUNT")
         .history(&[("7.0.0", "The reply lists the deleted entries")])
         .flags(Flags::FAST)
-        .keys(&[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))])
+        .keys(&[claimed(KeyFlags::DELETE)])
         .tips(&[Tip::NondeterministicOutput])
         .doc(
             Docs::Stream,
@@ -316,7 +326,7 @@ pub const COMMANDS: &[Command] = &[
             "Moves entries that are pending for some time to another consumer",
         ),
     Command::write("xclaim", -6, xclaim)
-        .places(6)
+        .places(3)
         .syntax(
             "key group consumer min-idle-time id... [IDLE ms:int] \
              [TIME unix-time-milliseconds:time] [RETRYCOUNT count:int] [FORCE] [JUSTID] \
@@ -324,7 +334,7 @@ pub const COMMANDS: &[Command] = &[
         )
         .complexity("O(N), N: IDs")
         .flags(Flags::FAST)
-        .keys(&[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))])
+        .keys(&[claimed(KeyFlags::UPDATE)])
         .tips(&[Tip::NondeterministicOutput])
         .doc(
             Docs::Stream,

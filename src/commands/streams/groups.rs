@@ -5,6 +5,7 @@ use crate::commands::args::{self, Options};
 use crate::commands::streams::args::{
     any_id, id, ids, no_group, no_group_of, range_end, range_start, reply_count, reply_id,
 };
+use crate::commands::streams::idempotent::{configure, log_settings};
 use crate::commands::streams::read::{load, log_position};
 use crate::commands::table::help::{self, Topic};
 use crate::commands::table::spec::Group as Docs;
@@ -61,6 +62,8 @@ fn create(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         None if mkstream => Stream::new(ctx.txn, ctx.db, key),
         None => return Err(NO_KEY),
     };
+    let is_new = stream.is_new();
+    configure(ctx, &mut stream)?;
     check_length(args, 8)?;
     let last = match args[4] {
         b"$" => stream.body().last,
@@ -71,6 +74,7 @@ fn create(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
     let group = stream.create_group(name, last, read);
     group.save(ctx.txn)?;
+    let settings = stream.body().idempotence;
     stream.save(ctx.txn)?;
     ctx.event(Class::STREAM, "xgroup-create", key);
     ctx.reply.ok();
@@ -79,6 +83,9 @@ fn create(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut effect = args.to_vec();
     effect[4] = &last;
     ctx.txn.effect(ctx.db, &effect);
+    if is_new {
+        log_settings(ctx, key, settings);
+    }
     Ok(())
 }
 

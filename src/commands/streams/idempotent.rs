@@ -4,6 +4,7 @@ use crate::commands::args::Options;
 use crate::commands::streams::args::{Idempotent, id, id_text};
 use crate::commands::table::spec::Group as Docs;
 use crate::commands::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
+use crate::encoding::stream::Idempotence;
 use crate::types::OpError;
 use crate::types::definition::sha1;
 use crate::types::stream::{DURATION_MOST_S, IDS_MOST, Stream, StreamId};
@@ -28,6 +29,29 @@ pub(super) fn log_record(
 ) {
     let entry = id_text(entry);
     let effect: [&[u8]; 5] = [b"XIDMPRECORD", key, producer, iid, &entry];
+    ctx.txn.effect(ctx.db, &effect);
+}
+
+/// What a new stream remembers is set as the configuration says. A replica is told by
+/// [`log_settings`], so an effect never depends on the configuration.
+pub(super) fn configure(ctx: &mut WriteCtx<'_>, stream: &mut Stream<'_>) -> CmdResult {
+    if stream.is_new() && !ctx.txn.replays_rows() {
+        let config = ctx.server.config.load();
+        let (duration_s, most) = (config.stream_idmp_duration_s, config.stream_idmp_maxsize);
+        stream.set_idempotence(ctx.txn, duration_s, most)?;
+    }
+    Ok(())
+}
+
+/// States the settings of a stream that was created, if they are not the usual ones.
+pub(super) fn log_settings(ctx: &mut WriteCtx<'_>, key: &[u8], settings: Idempotence) {
+    let usual = Idempotence::default();
+    if (settings.duration_s, settings.most) == (usual.duration_s, usual.most) {
+        return;
+    }
+    let (duration, most) = (settings.duration_s.to_string(), settings.most.to_string());
+    let words = ["IDMP-DURATION", &duration, "IDMP-MAXSIZE", &most].map(str::as_bytes);
+    let effect = [&[b"XCFGSET".as_slice(), key], words.as_slice()].concat();
     ctx.txn.effect(ctx.db, &effect);
 }
 

@@ -1,8 +1,8 @@
 //! XREAD and XREADGROUP: new entries of streams, for any client or for consumers of a group.
 //!
-//! XREADGROUP states its effects on the group: the consumer that was created (XGROUP
-//! CREATECONSUMER), the entries that are assigned to it (XCLAIM), and the group's position
-//! (XGROUP SETID).
+//! XREADGROUP states its effects on the group: the entries that are assigned to the consumer
+//! (XCLAIM, which creates it), the consumer that was created if no entry is (XGROUP
+//! CREATECONSUMER), and the group's position (XGROUP SETID).
 
 use crate::base::num;
 use crate::base::time::UnixMs;
@@ -21,6 +21,7 @@ use crate::storage::Direction;
 use crate::storage::txn::events::Class;
 use crate::types::stream::{Fields, Group, PendingRow, Stream, StreamId};
 use crate::types::{OpError, OpResult};
+use std::cell::Cell;
 use std::ops::{ControlFlow, Range};
 
 const CONTEXT: &str = " in XREADGROUP with GROUP option";
@@ -450,12 +451,10 @@ fn read_as_consumer(
     let stream = stream.ok_or_else(missing)?;
     let group = stream.group(ctx.txn, group_name)?;
     let mut group = group.ok_or_else(missing)?;
-    let consumer = consumer(ctx, key, &mut group, consumer_name)?;
     let at = Place {
         key,
         stream: &stream,
-        consumer,
-        consumer_name,
+        consumer: consumer(ctx, key, &mut group, consumer_name)?,
     };
     let is_in_reply = match after {
         Some(after) => {
@@ -471,32 +470,55 @@ fn read_as_consumer(
             claimed + new > 0
         }
     };
+    at.consumer.log_creation(ctx, key, &group);
     group.save(ctx.txn)?;
     Ok(is_in_reply)
 }
 
-/// The number of the consumer with this name, which is created if it does not exist.
-pub fn consumer(
+/// The consumer for which a command reads or claims.
+pub(super) struct Consumer<'a> {
+    pub(super) number: u64,
+    name: &'a [u8],
+    /// It was created, and no effect says so yet.
+    is_unlogged: Cell<bool>,
+}
+
+/// The consumer with this name, which is created if it does not exist. The caller calls
+/// [`Consumer::log_creation`] after all claims.
+pub(super) fn consumer<'a>(
     ctx: &mut WriteCtx<'_>,
     key: &[u8],
     group: &mut Group,
-    name: &[u8],
-) -> Result<u64, Error> {
-    let (consumer, is_new) = group.consumer(ctx.txn, name)?;
+    name: &'a [u8],
+) -> Result<Consumer<'a>, Error> {
+    let (number, is_new) = group.consumer(ctx.txn, name)?;
     if is_new {
-        let effect: [&[u8]; 5] = [b"XGROUP", b"CREATECONSUMER", key, group.name(), name];
-        ctx.txn.effect(ctx.db, &effect);
         ctx.event(Class::STREAM, "xgroup-createconsumer", key);
     }
-    Ok(consumer)
+    Ok(Consumer {
+        number,
+        name,
+        is_unlogged: Cell::new(is_new),
+    })
+}
+
+impl Consumer<'_> {
+    /// States the effect XGROUP CREATECONSUMER, unless an XCLAIM has the same effect: names may be
+    /// long.
+    pub(super) fn log_creation(&self, ctx: &mut WriteCtx<'_>, key: &[u8], group: &Group) {
+        if self.is_unlogged.take() {
+            let name = self.name;
+            let effect: [&[u8]; 5] = [b"XGROUP", b"CREATECONSUMER", key, group.name(), name];
+            ctx.txn.effect(ctx.db, &effect);
+        }
+    }
 }
 
 /// The stream and the consumer that reads it.
 struct Place<'a> {
     key: &'a [u8],
     stream: &'a Stream<'a>,
-    consumer: u64,
-    consumer_name: &'a [u8],
+    consumer: Consumer<'a>,
 }
 
 /// Delivers pending entries of any consumer that are idle for long enough, if CLAIM asks for that;
@@ -543,17 +565,17 @@ fn claim_idle(
                 break;
             }
             let new = PendingRow {
-                consumer: at.consumer,
+                consumer: at.consumer.number,
                 delivered_ms: now_ms,
                 deliveries: old.deliveries.saturating_add(1).min(i64::MAX as u64),
             };
             group.assign(ctx.txn, id, Some(&old), &new)?;
-            log_claim(ctx, at.key, group, at.consumer_name, &[id], &new);
+            log_claim(ctx, at.key, group, &at.consumer, &[id], &new);
             claimed += 1;
         }
     }
     if claimed > 0 {
-        group.note_active(ctx.txn, at.consumer)?;
+        group.note_active(ctx.txn, at.consumer.number)?;
     }
     Ok(claimed)
 }
@@ -596,7 +618,7 @@ fn new_entries(
     let ids = add_entries(ctx, at.stream, from, limit, allowance)?;
     let delivered_ms = ctx.txn.now_ms().as_i64();
     let new = PendingRow {
-        consumer: at.consumer,
+        consumer: at.consumer.number,
         delivered_ms,
         deliveries: 1,
     };
@@ -611,8 +633,8 @@ fn new_entries(
         return Ok(0);
     }
     if !asked.noack {
-        group.note_active(ctx.txn, at.consumer)?;
-        log_claim(ctx, at.key, group, at.consumer_name, &ids, &new);
+        group.note_active(ctx.txn, at.consumer.number)?;
+        log_claim(ctx, at.key, group, &at.consumer, &ids, &new);
     }
     log_position(ctx, at.key, group);
     Ok(ids.len())
@@ -630,7 +652,7 @@ fn history(
     let most = asked.limit().min(allowance.entries);
     if let Some(from) = after.next() {
         let range = (from, StreamId::MAX);
-        group.visit_owned(ctx.txn, at.consumer, range, |id| {
+        group.visit_owned(ctx.txn, at.consumer.number, range, |id| {
             ids.push(id);
             Ok(match (ids.len() as u64) < most {
                 true => ControlFlow::Continue(()),
@@ -671,7 +693,7 @@ fn history(
             ..old
         };
         group.assign(ctx.txn, id, Some(&old), &new)?;
-        log_claim(ctx, at.key, group, at.consumer_name, &[id], &new);
+        log_claim(ctx, at.key, group, &at.consumer, &[id], &new);
     }
     ctx.reply.end_array(mark, replied);
     Ok(())
@@ -682,15 +704,16 @@ pub(super) fn log_claim(
     ctx: &mut WriteCtx<'_>,
     key: &[u8],
     group: &Group,
-    consumer: &[u8],
+    consumer: &Consumer<'_>,
     ids: &[StreamId],
     pending: &PendingRow,
 ) {
+    consumer.is_unlogged.set(false);
     let texts: Vec<_> = ids.iter().map(|id| id_text(*id)).collect();
     let last = id_text(group.row().last);
     let delivered_ms = pending.delivered_ms.to_string();
     let deliveries = pending.deliveries.to_string();
-    let mut effect: Vec<&[u8]> = vec![b"XCLAIM", key, group.name(), consumer, b"0"];
+    let mut effect: Vec<&[u8]> = vec![b"XCLAIM", key, group.name(), consumer.name, b"0"];
     effect.extend(texts.iter().map(|text| text.as_slice()));
     effect.extend_from_slice(&[b"TIME", delivered_ms.as_bytes()]);
     effect.extend_from_slice(&[b"RETRYCOUNT", deliveries.as_bytes()]);
@@ -725,6 +748,12 @@ const fn streams(from: isize) -> KeySpec {
     }
 }
 
+/// Of a group or a consumer with the name `STREAMS` the keys are no others.
+const STREAMS_OF_GROUP: KeySpec = KeySpec {
+    begin_of: Some(|args| Some(Asked::parse(args, true).ok()?.keys.start)),
+    ..streams(4)
+};
+
 /// The table.
 pub const COMMANDS: &[Command] = &[
     Command::blocking_read("xread", -4, xread)
@@ -742,7 +771,7 @@ pub const COMMANDS: &[Command] = &[
             "Returns the entries of streams that come after given IDs, and may wait for some",
         ),
     Command::blocking("xreadgroup", -7, xreadgroup)
-        .places(6)
+        .places(3)
         .syntax(
             "GROUP group-block=(group consumer) [COUNT count:int] \
              [MAXCOUNT maxcount:int@8.10.0] [MAXSIZE maxsize:int@8.10.0] \
@@ -755,7 +784,7 @@ pub const COMMANDS: &[Command] = &[
         ])
         .complexity("O(N), N: entries answered")
         .flags(Flags::BLOCKING)
-        .keys(&[streams(4)])
+        .keys(&[STREAMS_OF_GROUP])
         .doc(
             Docs::Stream,
             "5.0.0",

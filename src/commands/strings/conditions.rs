@@ -200,6 +200,9 @@ fn delex_key_flags(args: &[&[u8]]) -> KeyFlags {
     }
 }
 
+/// Whether the value is the given one is told, so who may not read it may not ask.
+const COMPARED: KeyFlags = KeyFlags::RM.union(KeyFlags::ACCESS).union(KeyFlags::DELETE);
+
 /// The rows of DELEX, DELIFEQ and DIGEST.
 pub const COMMANDS: &[Command] = &[
     Command::write("delex", -2, delex)
@@ -219,7 +222,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key value")
         .complexity("O(N), N: the length of the value")
         .flags(Flags::FAST)
-        .keys(&[KeySpec::at(1, KeyFlags::RM.union(KeyFlags::DELETE))])
+        .keys(&[KeySpec::at(1, COMPARED)])
         .doc(
             Group::String,
             "9.0.0",
@@ -229,7 +232,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key")
         .complexity("O(N), N: the length of the string")
         .flags(Flags::FAST)
-        .keys(&[KeySpec::at(1, KeyFlags::RO)])
+        .keys(&[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))])
         .doc(
             Group::String,
             "8.4.0",

@@ -38,8 +38,6 @@ struct Given<'a> {
     saturate: bool,
     ttl: Ttl<'a>,
     enx: bool,
-    /// NX (false) or XX (true): whether the key must exist.
-    exists: Option<bool>,
 }
 
 impl<'a> Given<'a> {
@@ -53,7 +51,6 @@ impl<'a> Given<'a> {
             saturate: false,
             ttl: Ttl::Kept,
             enx: false,
-            exists: None,
         };
         let mut options = Options::new(args, 2);
         while !options.is_empty() {
@@ -82,10 +79,6 @@ impl<'a> Given<'a> {
             self.enx = true;
         } else if is_kept && !self.enx && options.word("PERSIST") {
             self.ttl = Ttl::Persist;
-        } else if self.exists.is_none() && options.word("NX") {
-            self.exists = Some(false);
-        } else if self.exists.is_none() && options.word("XX") {
-            self.exists = Some(true);
         } else {
             let is_next = |(word, _): &&(&str, When)| is_kept && options.clone().word(word);
             let (_, when) = EXPIRIES.iter().find(is_next).ok_or(Error::Syntax)?;
@@ -248,17 +241,14 @@ fn count<N: Number>(ctx: &mut WriteCtx<'_>, key: &[u8], by: N, given: &Given<'_>
     let stored = string::with_range(ctx.txn, ctx.db, key, whole, N::stored)?.transpose()?;
     let old = stored.unwrap_or(N::zero());
     ctx.reply.array(2);
-    let is_refused = given
-        .exists
-        .is_some_and(|exists| exists != stored.is_some());
     match applied(old, by, (lower, upper), given.saturate) {
-        Some(new) if !is_refused => {
+        Some(new) => {
             let by = new.difference(old)?;
             new.reply(ctx.reply);
             by.reply(ctx.reply);
             store(ctx, key, new, expiry, given.enx)
         }
-        _ => {
+        None => {
             old.reply(ctx.reply);
             N::zero().reply(ctx.reply);
             Ok(())
@@ -298,7 +288,7 @@ fn store<N: Number>(
         true => Expiry::Keep,
         false => expiry,
     };
-    if matches!(expiry, Expiry::At(ms) if ms <= ctx.txn.expiry_now_ms()) {
+    if matches!(expiry, Expiry::At(ms) if ms <= ctx.txn.over_when_set_ms()) {
         return match head {
             Some(_) => remove(ctx, key),
             None => Ok(()),

@@ -1,6 +1,8 @@
 //! Key specs: where the keys of a command stand among its arguments, and what the command
 //! does with them. Locking, COMMAND, ACL rules and the migration tools read them.
 
+use smallvec::SmallVec;
+
 bitflags::bitflags! {
     /// What a command does with a key, as COMMAND INFO says it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +29,8 @@ bitflags::bitflags! {
         const INCOMPLETE = 1 << 9;
         /// The flags depend on the arguments: see [`KeySpec::varying`].
         const VARIABLE_FLAGS = 1 << 10;
+        /// Kedis: all keys that begin with it are meant. COMMAND INFO does not tell it.
+        const PREFIX = 1 << 11;
     }
 }
 
@@ -71,6 +75,9 @@ pub enum Find {
 /// Computes from the arguments what a command does with the keys of a spec.
 pub type FlagsOf = fn(&[&[u8]]) -> KeyFlags;
 
+/// Computes from the arguments the index of the first key of a spec.
+pub type BeginOf = fn(&[&[u8]]) -> Option<usize>;
+
 /// Where some of a command's keys are, and what it does with them.
 #[derive(Debug, Clone, Copy)]
 pub struct KeySpec {
@@ -82,6 +89,8 @@ pub struct KeySpec {
     pub flags: KeyFlags,
     /// For [`KeyFlags::VARIABLE_FLAGS`]: what happens to the keys with certain arguments.
     pub flags_of: Option<FlagsOf>,
+    /// Where the keys begin, if the word of [`Begin::Keyword`] may also stand elsewhere.
+    pub begin_of: Option<BeginOf>,
 }
 
 impl KeySpec {
@@ -102,6 +111,7 @@ impl KeySpec {
             },
             flags,
             flags_of: None,
+            begin_of: None,
         }
     }
 
@@ -116,6 +126,7 @@ impl KeySpec {
             },
             flags,
             flags_of: None,
+            begin_of: None,
         }
     }
 
@@ -141,6 +152,7 @@ impl KeySpec {
             },
             flags,
             flags_of: None,
+            begin_of: None,
         }
     }
 
@@ -151,6 +163,7 @@ impl KeySpec {
             find: Find::Unknown,
             flags,
             flags_of: None,
+            begin_of: None,
         }
     }
 
@@ -181,6 +194,7 @@ impl KeySpec {
     pub fn for_each(&self, args: &[&[u8]], mut each: impl FnMut(usize)) -> Option<()> {
         let argc = args.len();
         let begin = match self.begin {
+            _ if self.begin_of.is_some() => self.begin_of.and_then(|begin_of| begin_of(args))?,
             Begin::Index(index) => index,
             Begin::Keyword(word, from) => find_keyword(args, word, from)? + 1,
             Begin::Unknown => return Some(()),
@@ -222,6 +236,9 @@ fn find_keyword(args: &[&[u8]], word: &str, from: isize) -> Option<usize> {
             .find(is_word),
     }
 }
+
+/// Indices of the keys of a command, and what it does with each.
+pub type Keys = SmallVec<[(usize, KeyFlags); 8]>;
 
 /// Calls its second argument with the index of every key that no [`KeySpec`] can find: a
 /// result is stored under it. Finds nothing in arguments that the handler refuses.

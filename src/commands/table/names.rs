@@ -17,9 +17,16 @@ impl Names {
     pub fn of(config: &Config) -> Names {
         let mut renamed = FxHashMap::default();
         for (name, new_name) in &config.renames.0 {
-            renamed.entry(name.clone().into_bytes()).or_insert(None);
+            let known = registry().find(name.as_bytes());
+            let found = match known {
+                Some(_) => {
+                    renamed.entry(name.clone().into_bytes()).or_insert(None);
+                    known
+                }
+                // An earlier line has given this name.
+                None => renamed.insert(name.clone().into_bytes(), None).flatten(),
+            };
             if !new_name.is_empty() {
-                let found = registry().find(name.as_bytes());
                 renamed.insert(new_name.clone().into_bytes(), found);
             }
         }
@@ -61,13 +68,15 @@ impl Names {
 pub fn check_renames(config: &Config) -> Result<(), (String, String)> {
     let mut taken = FxHashSet::default();
     for (name, new_name) in &config.renames.0 {
-        let reason = if registry().find(name.as_bytes()).is_none() {
+        let is_known = registry().find(name.as_bytes()).is_some() || taken.remove(name);
+        let reason = if !is_known {
             "there is no such command"
         } else if !new_name.is_empty() && !taken.insert(new_name) {
             "another command has this new name"
         } else {
             let exists = registry().find(new_name.as_bytes()).is_some();
-            let leaves = config.renames.0.iter().any(|(name, _)| name == new_name);
+            let mut leaving = config.renames.0.iter();
+            let leaves = leaving.any(|(name, _)| name == new_name);
             match exists && !leaves {
                 true => "a command has this new name",
                 false => continue,
@@ -82,6 +91,21 @@ pub fn check_renames(config: &Config) -> Result<(), (String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_new_name_may_be_renamed() {
+        let mut config = Config::default();
+        for (from, to) in [("ping", "a"), ("a", "b"), ("get", "a")] {
+            config.renames.0.push((from.to_owned(), to.to_owned()));
+        }
+        assert_eq!(check_renames(&config), Ok(()));
+        let names = Names::of(&config);
+        let found = |name: &[u8]| names.find(name).map(|found| found.full_name.as_str());
+        assert_eq!((found(b"b"), found(b"a")), (Some("ping"), Some("get")));
+        assert_eq!((found(b"ping"), found(b"get")), (None, None));
+        config.renames.0.push(("c".to_owned(), "d".to_owned()));
+        assert!(check_renames(&config).is_err());
+    }
 
     /// The second of these lines took away the name that the first one gave.
     #[test]

@@ -5,9 +5,8 @@
 //! ([`Command::read`], [`Command::write`] and so on), and from methods for what is not as
 //! it usually is.
 
-use super::keys::{Begin, KeyFlags, KeySpec, MoreKeys};
+use super::keys::{Begin, Find, KeyFlags, KeySpec, Keys, MoreKeys};
 use super::migrated::{Migrated, Part};
-use super::secrets::Secret;
 use super::tips::Tip;
 use crate::base::num;
 use crate::base::time::UnixMs;
@@ -79,14 +78,19 @@ bitflags::bitflags! {
         const WALKS = 1 << 24;
         /// Kedis: one command to clients, though its subcommands have rows of their own.
         const PLAIN = 1 << 25;
-        /// Kedis: compiles a script, so it runs on a worker.
-        const COMPILES = 1 << 26;
+        /// Kedis: runs on a worker, because it compiles a script, waits for the disk in other ways
+        /// than by looking rows up, or has listeners look up rows when it is done.
+        const ON_WORKER = 1 << 26;
         /// Kedis: CLIENT CACHING holds for the command after it, not for this one.
         const KEEPS_CACHING = 1 << 27;
         /// Kedis: writes no key, but a Redis before 7.0 sends it to its replicas.
         const PROPAGATED = 1 << 28;
         /// Runs on a cluster node that imports the slot.
         const ASKING = 1 << 29;
+        /// Kedis: takes long for a client that has subscribed to very many names or prefixes.
+        const COUNTS_NAMES = 1 << 30;
+        /// Kedis: parses its arguments, so they count as read: it runs on a worker if they are long.
+        const PARSES = 1 << 31;
     }
 }
 
@@ -193,8 +197,8 @@ impl ScriptCall {
     }
 }
 
-/// Finds in the arguments the DB besides the client's that a command touches.
-pub type OtherDb = fn(&[&[u8]]) -> Option<DbIndex>;
+/// Finds in the arguments the DBs besides the client's; the command touches the last one.
+pub type OtherDbs = fn(&[&[u8]]) -> SmallVec<[DbIndex; 2]>;
 
 /// Which DBs the arguments of a command name.
 #[derive(Clone, Copy)]
@@ -205,8 +209,54 @@ pub enum Dbs {
     Selected,
     /// Two that change places: SWAPDB.
     Swapped,
+    /// None, and all are concerned: FLUSHALL.
+    All,
     /// A second DB with the same keys, which are locked there too: COPY, MOVE.
-    Second(OtherDb),
+    Second(OtherDbs),
+}
+
+/// Which arguments of a command are channels, for which its user needs permission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Channels {
+    /// None, or it only leaves them.
+    None,
+    /// The first.
+    First,
+    /// All.
+    All,
+    /// All, as patterns.
+    Patterns,
+}
+
+/// Which arguments of a command are secrets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Secret {
+    /// None.
+    None,
+    /// Every argument from this index on.
+    From(usize),
+    /// Names of users, so many from this index on, and everything behind them. The audit log
+    /// shows the names, as Redis' logs do not.
+    Users {
+        /// Index of the first name.
+        first: usize,
+        /// How many arguments are names at most.
+        names: usize,
+    },
+    /// The values of some options.
+    Options {
+        /// Index of the first option.
+        first: usize,
+        /// The words that a secret follows, and how many arguments behind each are secret.
+        words: &'static [(&'static str, usize)],
+        /// The word that ends the options.
+        end: Option<&'static str>,
+    },
+    /// The values of parameters that the configuration keeps secret, in pairs of name and
+    /// value from this index on.
+    Parameters(usize),
+    /// A command from this index on, with its own secrets.
+    Command(usize),
 }
 
 /// How often an argument usually stands in what a command writes: in a row and in the binlog.
@@ -341,6 +391,8 @@ pub struct Command {
     pub subcommands: &'static [Command],
     /// Which DBs the arguments name.
     pub dbs: Dbs,
+    /// Which arguments are channels.
+    pub channels: Channels,
     /// Which arguments are secrets.
     pub secret: Secret,
     /// How often an argument may stand in what the command writes, rows and binlog together.
@@ -370,6 +422,7 @@ impl Command {
             handler,
             subcommands: &[],
             dbs: Dbs::None,
+            channels: Channels::None,
             secret: Secret::None,
             places: USUAL_PLACES,
             migrated: Migrated::Keys(Part::NeedsAll),
@@ -518,6 +571,12 @@ impl Command {
         self
     }
 
+    /// Sets which arguments are channels.
+    pub(in crate::commands) const fn channels(mut self, channels: Channels) -> Command {
+        self.channels = channels;
+        self
+    }
+
     /// Sets how often an argument may stand in what the command writes, if that is more than
     /// once in a row and once in the binlog.
     pub const fn places(mut self, places: usize) -> Command {
@@ -563,6 +622,11 @@ impl Command {
         }
     }
 
+    /// Whether the command administers the server, or concerns whole DBs or all libraries.
+    pub fn is_administrative(&self) -> bool {
+        self.flags.intersects(Flags::ADMIN.union(Flags::EXCLUSIVE))
+    }
+
     /// Whether the command may change keys.
     pub fn is_write(&self) -> bool {
         match self.handler {
@@ -602,8 +666,8 @@ impl Command {
     /// The DB besides the client's that the command touches.
     pub fn other_db(&self, args: &[&[u8]]) -> Option<DbIndex> {
         match self.dbs {
-            Dbs::Second(other_db) => other_db(args),
-            Dbs::None | Dbs::Selected | Dbs::Swapped => None,
+            Dbs::Second(other_dbs) => other_dbs(args).last().copied(),
+            Dbs::None | Dbs::All | Dbs::Selected | Dbs::Swapped => None,
         }
     }
 
@@ -611,12 +675,12 @@ impl Command {
     pub fn named_dbs(&self, args: &[&[u8]]) -> SmallVec<[DbIndex; 2]> {
         let number = |arg: &&[u8]| u16::try_from(num::parse_i64(arg)?).ok();
         match self.dbs {
-            Dbs::None => SmallVec::new(),
+            Dbs::None | Dbs::All => SmallVec::new(),
             Dbs::Selected | Dbs::Swapped => {
                 let numbers = args.iter().skip(1).filter_map(number);
                 numbers.map(DbIndex).collect()
             }
-            Dbs::Second(other_db) => other_db(args).into_iter().collect(),
+            Dbs::Second(other_dbs) => other_dbs(args),
         }
     }
 
@@ -630,6 +694,63 @@ impl Command {
         if let Some(find) = self.more_keys {
             find(args, &mut |i| each(args[i]));
         }
+    }
+
+    /// The index of the only key, and what the command does with it, if neither depends on the
+    /// arguments: most commands are of this kind.
+    #[inline]
+    pub(in crate::commands) fn only_key(&self) -> Option<(usize, KeyFlags)> {
+        match self.keys {
+            [
+                KeySpec {
+                    begin: Begin::Index(at),
+                    find: Find::Range { last: 0, .. },
+                    flags,
+                    flags_of: None,
+                    begin_of: None,
+                },
+            ] if self.more_keys.is_none() => Some((*at, *flags - KeyFlags::INCOMPLETE)),
+            _ => None,
+        }
+    }
+
+    /// Finds the keys that the command uses with these arguments, and what it does with each.
+    /// `None` if the arguments do not fit a spec; the keys of the specs before it are found.
+    pub(in crate::commands) fn find_keys(&self, args: &[&[u8]], keys: &mut Keys) -> Option<()> {
+        let mut stored: Option<std::ops::Range<usize>> = None;
+        for spec in self.keys {
+            let flags = spec.flags_with(args);
+            let before = keys.len();
+            let found = spec.for_each(args, |index| keys.push((index, flags)));
+            if matches!(spec.find, Find::KeyNum { .. }) && keys.len() == before {
+                return None;
+            }
+            // The keyword that introduces keys is optional.
+            let introduced = matches!(spec.begin, Begin::Keyword(..));
+            if found.is_none() && !introduced {
+                return None;
+            }
+            if introduced {
+                stored = Some(stored.map_or(before, |range| range.start)..keys.len());
+            }
+            if introduced && keys.len() > before && spec.flags.contains(KeyFlags::INCOMPLETE) {
+                // MIGRATE: keys after KEYS replace the single key argument.
+                keys.drain(..before);
+            }
+        }
+        // Keys that only a function finds are destinations (SORT's STORE). One that is named
+        // last takes the place of those behind words of specs (GEORADIUS' STORE).
+        if let Some(find) = self.more_keys {
+            let mut last = Keys::new();
+            find(args, &mut |index| {
+                last.push((index, KeyFlags::OW | KeyFlags::UPDATE));
+            });
+            if let Some(stored) = stored.filter(|_| !last.is_empty()) {
+                keys.drain(stored);
+            }
+            keys.append(&mut last);
+        }
+        Some(())
     }
 
     /// The indices of all keys in `args`, in the order of the specs. `None` if the arguments

@@ -174,7 +174,9 @@ impl Operands {
         };
         // The result may contain −0, which must compare equal to 0.
         let scores = |a: f64, b: f64| (a + 0.0).total_cmp(&(b + 0.0));
-        result.sort_unstable_by(|a, b| scores(a.0, b.0).then_with(|| a.1.cmp(&b.1)));
+        view.sort_by(&mut result, |a, b| {
+            scores(a.0, b.0).then_with(|| a.1.cmp(&b.1))
+        })?;
         Ok(result)
     }
 
@@ -261,6 +263,7 @@ fn read(ctx: &mut ReadCtx<'_>, args: &[&[u8]], name: &str, operation: Operation)
     };
     let operands = Operands::parse(ctx.view, ctx.db, args, 1, name, takes)?;
     let shape = Shape::of(ctx.reply, operands.with_scores);
+    ctx.view.count_reads();
     let result = operands.compute(ctx.view, operation)?;
     ctx.reply.array(shape.len(result.len()));
     for (score, member) in &result {

@@ -56,10 +56,9 @@ fn score_bound(arg: &[u8]) -> Result<ScoreBound, Error> {
         number => (false, number),
     };
     let score = match number {
-        // As with `strtod` in Redis: an empty text is 0, leading blanks are skipped, and a
-        // number that is too large is infinite.
+        // As in Redis, an empty text is 0, and a number that is too large is infinite.
         [] => 0.0,
-        number => num::parse_f64_clamped(number.trim_ascii_start()).ok_or(BAD_SCORE)?,
+        number => num::parse_decimal_clamped(number).ok_or(BAD_SCORE)?,
     };
     Ok(ScoreBound { score, exclusive })
 }

@@ -182,6 +182,8 @@ fn ranges() {
             "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
         ),
         ("zrange k x 1 byscore", "ERR min or max is not a float"),
+        ("zrange k 0x1 1 byscore", "ERR min or max is not a float"),
+        ("zcount k 0 (0x1", "ERR min or max is not a float"),
         (
             "zrange k x + bylex",
             "ERR min or max not valid string range item",

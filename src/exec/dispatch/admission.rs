@@ -2,6 +2,8 @@
 //! now.
 
 use super::may_write;
+use crate::commands::acl::check::{Denied, Place, check};
+use crate::commands::acl::refusal;
 use crate::commands::scripts::busy;
 use crate::commands::table::registry::Registered;
 use crate::commands::{Command, Error, Flags, Handler, Own};
@@ -9,11 +11,13 @@ use crate::exec::Executor;
 use crate::lua::header::ScriptFlags;
 use crate::state::PauseMode;
 use crate::state::Session;
+use crate::state::acl::Context;
 use crate::state::clients::ClientFlags;
 use crate::state::config::BusyScope;
 use crate::state::replication::LinkPhase;
 use crate::state::session::Traits;
 use crate::storage::StorageError;
+use std::sync::atomic::Ordering;
 
 const MASTER_DOWN: Error =
     Error::text("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
@@ -22,6 +26,26 @@ const STALE_IN_SCRIPT: Error = Error::text("ERR Can not execute the command on a
 const NOT_WHILE_WATCHING: Error = Error::text("ERR Replica can't interact with the keyspace");
 const LOADING: Error = Error::text("LOADING Redis is loading the dataset in memory");
 const READONLY: Error = Error::text("READONLY You can't write against a read only replica.");
+
+/// The error of a command in EXEC, whose user may not run it any more; the reason follows.
+const LOST: &str = "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no longer allowed for the following reason: ";
+
+/// What the user of a queued command has lost.
+fn lost(denied: Denied) -> &'static str {
+    match denied {
+        Denied::Command => "no permission to execute the command or subcommand",
+        Denied::Key(_) => "no permission to touch the specified keys",
+        Denied::Channel(_) => {
+            "no permission to access one of the channels used as arguments to the command"
+        }
+        Denied::Db(_) => "no permission to access the database",
+    }
+}
+
+/// The user of a client.
+fn user_name(session: &Session) -> &[u8] {
+    session.login.user().map_or(b"", |user| user.name())
+}
 
 /// Whether a command may add data.
 pub(in crate::exec) fn may_grow(command: &Command) -> bool {
@@ -50,9 +74,17 @@ impl Executor {
         if !found.command.takes(args.len()) {
             return refuse(Error::Arity(found.full_name.as_str().into()));
         }
-        let locked_out = !session.authenticated && !self.thread.config.requirepass.is_empty();
+        let locked_out = !session.authenticated && !self.server.users.default_user().is_open();
         if locked_out && !found.command.flags.contains(Flags::NO_AUTH) {
+            if self.server.audit.is_on() {
+                refusal::report(&self.server, refusal::of_stranger(session, found));
+            }
             return refuse(Error::text("NOAUTH Authentication required."));
+        }
+        if !session.is_script
+            && let Err(denied) = self.check_permissions(session, found, args)
+        {
+            return refuse(self.deny(session, found, args, denied));
         }
         let queued = Self::queued(session, found.command);
         let mut writes = found.command.is_write() || queued.writes;
@@ -102,6 +134,78 @@ impl Executor {
             Ok(()) => Ok(found),
             Err(error) => refuse(error),
         }
+    }
+
+    /// Whether the user of a client may run a command.
+    fn check_permissions(
+        &self,
+        session: &Session,
+        found: &Registered,
+        args: &[&[u8]],
+    ) -> Result<(), Denied> {
+        if session.login.is_unrestricted() {
+            return Ok(());
+        }
+        let place = Place {
+            db: session.next_db(),
+            databases: self.server.engine.config.databases,
+        };
+        check(&session.login, found, args, place)
+    }
+
+    /// Reports that a request was denied. Returns the error for its client.
+    #[cold]
+    fn deny(&self, session: &Session, found: &Registered, args: &[&[u8]], denied: Denied) -> Error {
+        let context = match session.multi() {
+            Some(_) => Context::Multi,
+            None => Context::TopLevel,
+        };
+        let last_command = &session.info.last_command;
+        last_command.store(found.index as u32, Ordering::Relaxed);
+        let refused = refusal::of_command(session, found, args, denied, context);
+        refusal::report(&self.server, refused);
+        denied.error(user_name(session), found)
+    }
+
+    /// Checks a command that runs in a unit, or again: its user may have lost permissions since
+    /// the request was admitted.
+    ///
+    /// # Errors
+    /// The error for the client, without its code if it is a script.
+    pub(in crate::exec) fn permit(
+        &mut self,
+        session: &Session,
+        found: &Registered,
+        args: &[&[u8]],
+        context: Context,
+    ) -> Result<(), Error> {
+        let Err(denied) = self.check_permissions(session, found, args) else {
+            return Ok(());
+        };
+        let refused = refusal::of_command(session, found, args, denied, context);
+        self.tick.record.denied(&self.server, refused);
+        if !self.in_unit() {
+            self.tick.record.count(&self.server);
+        }
+        let name = user_name(session);
+        Err(match context {
+            Context::TopLevel => denied.error(name, found),
+            Context::Multi => Error::owned(format!("{LOST}{}", lost(denied))),
+            Context::Lua => {
+                let text = denied.text(name, found);
+                Error::Bytes([b"NOPERM ACL failure in script: ", &*text].concat())
+            }
+        })
+    }
+
+    /// Whether the user of a client may run a command that a script asks about.
+    pub(in crate::exec) fn may_run(
+        &self,
+        session: &Session,
+        found: &Registered,
+        args: &[&[u8]],
+    ) -> bool {
+        self.check_permissions(session, found, args).is_ok()
     }
 
     /// The traits of the queued commands if this is EXEC: a reason to refuse one of them may
@@ -186,6 +290,9 @@ impl Executor {
             false => replication.is_replica(),
         };
         if is_replica {
+            if self.redirects(session, command, writes) {
+                return self.redirect();
+            }
             if writes && config.replica_read_only {
                 return Err(READONLY);
             }
@@ -214,6 +321,38 @@ impl Executor {
         Ok(())
     }
 
+    /// Whether a replica sends this command to its master: of a client that takes redirections,
+    /// writes, and reads unless READONLY allows them.
+    fn redirects(&self, session: &Session, command: &Command, writes: bool) -> bool {
+        let flags = session.info.flags();
+        if session.is_script || !flags.contains(ClientFlags::TAKES_REDIRECT) {
+            return false;
+        }
+        let reads = command.is_read() && command.touches_keys();
+        writes || reads && !flags.contains(ClientFlags::READS_REPLICA)
+    }
+
+    /// The error that names the master. While a failover goes on that would send the client
+    /// there and back, so its command is held back.
+    fn redirect(&self) -> Result<(), Error> {
+        let desired = self.server.replication.desired();
+        match &desired.master {
+            Some(master) if !desired.hands_over() => Err(Error::owned(master.redirection())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a failover must end before it is known where the command is to run.
+    fn waits_for_failover(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {
+        let replication = &self.server.replication;
+        let flags = session.info.flags();
+        if !flags.contains(ClientFlags::TAKES_REDIRECT) || !replication.is_replica() {
+            return false;
+        }
+        let writes = self.writes(command, args) || Self::queued(session, command).writes;
+        self.redirects(session, command, writes) && replication.desired().hands_over()
+    }
+
     /// The command that `args` name, or its subcommand.
     pub(in crate::exec) fn resolve(&self, args: &[&[u8]]) -> Result<&'static Registered, Error> {
         let name = args.first().copied().unwrap_or_default();
@@ -238,6 +377,9 @@ impl Executor {
     }
 
     pub(super) fn is_paused(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {
+        if self.waits_for_failover(session, command, args) {
+            return true;
+        }
         let Some(pause) = self.server.pause_at(self.tick.now_ms) else {
             return false;
         };

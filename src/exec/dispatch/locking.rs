@@ -2,6 +2,7 @@
 
 use crate::commands::scripts::busy;
 use crate::commands::table::keys::KeySpec;
+use crate::commands::table::spec::Group;
 use crate::commands::{Command, Error, Flags, Handler};
 use crate::exec::{Executor, KeyHashes, Stop};
 use crate::state::Session;
@@ -13,12 +14,24 @@ use std::time::Duration;
 /// DBs of up to this many keys are walked over on the IO thread.
 const WALK_INLINE: u64 = 10_000;
 /// Requests of more words take milliseconds, too long for the other clients of an IO thread.
-/// They run on a worker, unless scripts occupy the workers, or the request writes to more than
-/// [`FEW_KEYS`] keys, for which other threads would have to wait.
-const MANY_WORDS: usize = 2048;
-const FEW_KEYS: usize = 16;
+/// They run on a worker, unless scripts occupy all workers. So do transactions of more words.
+pub(in crate::exec) const MANY_WORDS: usize = 2048;
+
+/// So do requests of more bytes: they are hashed and copied several times, a millisecond for 200 KB.
+const MANY_BYTES: usize = 1 << 20;
+/// JSON is parsed as well: a thousand values take a millisecond.
+const MANY_BYTES_OF_JSON: usize = 16 << 10;
 
 impl Executor {
+    /// Whether the request that runs takes milliseconds because of the arguments of its command.
+    pub(in crate::exec) fn is_long(&self, command: &Command, args: &[&[u8]]) -> bool {
+        let most = match command.group {
+            Group::Json => MANY_BYTES_OF_JSON,
+            _ => MANY_BYTES,
+        };
+        args.len() > MANY_WORDS || self.request.bytes > most
+    }
+
     /// Locks the keys of a command, or all keys if the command is exclusive.
     pub(in crate::exec) fn lock(
         &mut self,
@@ -36,7 +49,7 @@ impl Executor {
             self.begin_exclusive()?;
             return Ok(0);
         }
-        if args.len() > MANY_WORDS && self.is_for_workers(session, command, args) {
+        if self.is_long(command, args) && self.has_workers() && !command.keys.is_empty() {
             return Err(Stop::Slow);
         }
         if command.flags.contains(Flags::SLOW) {
@@ -70,7 +83,7 @@ impl Executor {
             let there = indices.iter().map(|&i| self.txn.key_hash(other, args[i]));
             hashes.extend(there);
         }
-        let hashes = hashes.into_iter();
+        let hashes = hashes.iter().copied();
         let locked = match command.handler {
             Handler::Read(_) if !self.in_unit() => {
                 let locked = self.txn.lock_to_read(hashes);
@@ -189,17 +202,6 @@ impl Executor {
             0 => Duration::MAX,
             ms => Duration::from_millis(ms),
         }
-    }
-
-    /// Whether a request of many words runs on a worker.
-    fn is_for_workers(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {
-        let waits = matches!(command.handler, Handler::Blocking(_));
-        let most = match command.handler {
-            Handler::Read(_) if !session.tracks_reads() => usize::MAX,
-            _ => FEW_KEYS,
-        };
-        let keys = || command.key_indices(args).map_or(0, |keys| keys.len());
-        self.limits_reads() && !waits && (1..=most).contains(&keys())
     }
 }
 

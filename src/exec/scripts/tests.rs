@@ -615,7 +615,7 @@ fn all_interpreters_together_have_half_of_the_budget() {
     let config = server.config.load();
     let (threads, workers) = (config.io_thread_count(), config.worker_count());
     let on_io = Executor::of_thread(server.clone(), 0).interpreter_bytes();
-    let on_worker = Executor::on_worker(server).interpreter_bytes();
+    let on_worker = Executor::on_worker(server, false).interpreter_bytes();
     let least = super::LEAST_BYTES * (threads + workers);
     assert!(on_io * threads + on_worker * workers <= (128 << 20).max(least));
     assert!(on_io <= on_worker);

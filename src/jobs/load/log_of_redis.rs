@@ -107,7 +107,7 @@ impl Commands {
         );
         Commands {
             executor,
-            session: Session::new(Arc::new(info), true),
+            session: Session::of_server(Arc::new(info)),
             input: Input::default(),
             parser: Parser::new(),
             at,

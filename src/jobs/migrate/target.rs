@@ -1,8 +1,10 @@
 //! A connection to the target server of MIGRATE.
 
 use crate::resp::encode::{argument_head, command_head};
+use crate::state::Server;
 use crate::state::migrations::{Credentials, Migration};
 use crate::sys::resolve::resolve;
+use crate::tls::Link;
 use socket2::SockRef;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -65,7 +67,7 @@ impl Broken {
 /// A connection to the target server.
 #[derive(Debug)]
 pub struct Target {
-    stream: TcpStream,
+    stream: Link,
     timeout: Duration,
     /// Bytes of later replies that were read already.
     read: Vec<u8>,
@@ -77,7 +79,11 @@ pub struct Target {
 
 impl Target {
     /// Connects within the migration's timeout.
-    pub fn connect(migration: &Migration, stop: &AtomicBool) -> Result<Target, Broken> {
+    pub fn connect(
+        server: &Server,
+        migration: &Migration,
+        stop: &AtomicBool,
+    ) -> Result<Target, Broken> {
         let broken = |error| Broken {
             step: Step::Connecting,
             error,
@@ -96,7 +102,11 @@ impl Target {
             }
             match TcpStream::connect_timeout(&address, left) {
                 Ok(stream) => {
-                    return Target::over(stream, migration.timeout).map_err(broken);
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    let target = Target::options(&stream)
+                        .and_then(|()| server.tls.connect(stream, &migration.host, left, is_wanted))
+                        .map(|stream| Target::over(stream, migration.timeout));
+                    return target.map_err(broken);
                 }
                 Err(error) => last = error,
             }
@@ -104,18 +114,26 @@ impl Target {
         Err(broken(last))
     }
 
-    fn over(stream: TcpStream, timeout: Duration) -> io::Result<Target> {
+    /// Whether it still speaks as new connections do (`tls-replication`).
+    pub(super) fn speaks_as_new_ones(&self, server: &Server) -> bool {
+        matches!(self.stream, Link::Tls(_)) == server.tls.is_spoken_to_servers()
+    }
+
+    fn options(stream: &TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
-        SockRef::from(&stream).set_keepalive(true)?;
+        SockRef::from(stream).set_keepalive(true)?;
         stream.set_read_timeout(Some(CHECK_EVERY))?;
-        stream.set_write_timeout(Some(CHECK_EVERY))?;
-        Ok(Target {
+        stream.set_write_timeout(Some(CHECK_EVERY))
+    }
+
+    fn over(stream: Link, timeout: Duration) -> Target {
+        Target {
             stream,
             timeout,
             read: Vec::new(),
             db: None,
             used: Instant::now(),
-        })
+        }
     }
 
     /// Sets the timeout of the next steps.
@@ -208,7 +226,7 @@ fn settle(
         Ok(n) => Ok(Some(n)),
         Err(error) => match error.kind() {
             ErrorKind::Interrupted => Ok(None),
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            ErrorKind::WouldBlock => {
                 if stop.load(Ordering::Acquire) {
                     return Err(ErrorKind::ConnectionAborted.into());
                 }

@@ -200,7 +200,7 @@ fn set_state(maker: &mut Maker, key: &[u8], state: &StreamState) {
 mod tests {
     use super::*;
     use crate::base::time::UnixMs;
-    use crate::migrate::elements::{Abilities, FieldRule};
+    use crate::migrate::elements::{Abilities, TimeRule};
     use crate::rdb::decode::read_value;
     use crate::rdb::reader::Reader;
     use crate::rdb::{Element, Error};
@@ -219,8 +219,9 @@ mod tests {
             set_pxat: true,
             stream_counters,
             field_times: false,
+            member_times: false,
         });
-        maker.begin(KEY, UnixMs::NONE, false, FieldRule::default());
+        maker.begin(KEY, UnixMs::NONE, false, TimeRule::default());
         let mut fields = Vec::new();
         packed::put_bytes(&mut fields, b"field");
         packed::put_bytes(&mut fields, &vec![b'v'; value_len]);

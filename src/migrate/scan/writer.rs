@@ -1,8 +1,8 @@
 //! Writes values of the source to the target's connections.
 
 use super::super::Stop;
-use super::super::copy::{MAX_STRING, field_times_refused};
-use super::super::elements::FieldRule;
+use super::super::copy::{MAX_STRING, times_refused};
+use super::super::elements::TimeRule;
 use super::super::error::{Error, Result, shown};
 use super::super::lanes::{Lane, refused};
 use super::super::rewrite::Rewriter;
@@ -10,6 +10,7 @@ use super::super::stats::Stats;
 use super::super::values::{Part, Shape, Values, Way};
 use crate::base::hash::crc64;
 use crate::base::time::UnixMs;
+use crate::encoding::ValueType;
 use crate::rdb::decode::read_value;
 use crate::rdb::reader::Reader;
 use crate::rdb::{self, Element, kind, payload};
@@ -183,7 +184,7 @@ impl<'w> Writer<'w> {
         if self.begun.is_none()
             && let Some((at, lane, name)) = self.lane(key)?
         {
-            let rule = FieldRule {
+            let rule = TimeRule {
                 over_ms: clock::unix_ms(),
                 not_before_ms: UnixMs::NONE,
             };
@@ -195,7 +196,7 @@ impl<'w> Writer<'w> {
         };
         lane.maker.add(element);
         if lane.maker.lost_times() > 0 && !self.rewriter.keep_going {
-            return Err(field_times_refused(key));
+            return Err(times_refused(key));
         }
         lane.flush_long()
     }
@@ -217,12 +218,14 @@ impl<'w> Writer<'w> {
         let Ok(opened) = payload::open(bytes) else {
             return Ok(false);
         };
-        if opened.value_type().is_err() {
+        let Ok(value_type) = opened.value_type() else {
             return Ok(false);
-        }
-        // Hashes with field expiry are copied field by field, so that the expiry is
-        // counted or converted.
-        if (kind::HASH_METADATA_PRE_GA..=kind::HASH_LISTPACK_EX).contains(&opened.kind) {
+        };
+        // Hashes and sets elements of which expire are copied element by element, so that the
+        // expiry is counted or converted.
+        if (kind::HASH_METADATA_PRE_GA..=kind::HASH_LISTPACK_EX).contains(&opened.kind)
+            || opened.kind == kind::MODULE_2 && value_type == ValueType::Set
+        {
             let mut reader = Reader::new(opened.value, MAX_STRING);
             let read = read_value(&mut reader, opened.kind, opened.dialect, |element| {
                 self.element(key, shape, element).map_err(Ended::Error)

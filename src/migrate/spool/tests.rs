@@ -37,6 +37,7 @@ fn source(answers: Vec<Vec<u8>>) -> Endpoint {
         address: format!("127.0.0.1:{port}").parse().expect("an address"),
         user: None,
         password: None,
+        tls: None,
     }
 }
 

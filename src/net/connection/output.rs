@@ -3,17 +3,21 @@
 use super::{Connection, KEEP_BUFFER};
 use crate::base::time::UnixMs;
 use crate::net::backlog::CHUNK_BYTES;
+use crate::state::Server;
 use crate::state::client_memory::ClientMemory;
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
 use crate::state::delivery::{Delivery, Form};
 use crate::state::eviction::Loan;
-use crate::state::mailbox::Socket;
 use crate::state::tracking;
 use crate::sys::clock;
+use crate::sys::pause::is_pause;
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 
+/// Bytes sent to one client before others are served. A client that reads as fast as this thread
+/// sends would hold it for as long as a reply of any length takes.
+const SEND_BUDGET: usize = 1 << 20;
 /// Longer lists of invalidations are replaced by one of all keys.
 const MAX_REPEATED: usize = 64 << 10;
 
@@ -28,7 +32,9 @@ impl Connection {
 
     /// Bytes that are not sent yet.
     pub fn unsent(&self) -> usize {
-        self.backlog.len() + self.reply.len() - self.sent
+        let here = self.backlog.len() + self.reply.len() - self.sent + self.held.len();
+        // What the socket has taken and not passed on is bounded and not counted, but not sent.
+        here + usize::from(self.socket.owes())
     }
 
     /// Called when the tick is durable: its replies may be sent.
@@ -61,13 +67,17 @@ impl Connection {
     ///
     /// While a worker runs a request of the client, an invalidation may overtake the reply that
     /// contains the stale value, since the worker's locks are released before the reply
-    /// arrives. So the invalidation is repeated after that reply.
+    /// arrives. So the invalidation is repeated after that reply. While a worker subscribes the
+    /// client to names, published messages come after the confirmations.
     pub fn push(&mut self, delivery: &Delivery) {
         if delivery.form == Form::Push && self.session.waits_for_answer() {
             delivery.write(self.session.resp3, &mut self.repeated_pushes);
             if self.repeated_pushes.len() > MAX_REPEATED {
                 self.repeated_pushes = tracking::everything();
             }
+        }
+        if delivery.form == Form::Message && self.holds_messages {
+            return delivery.write(self.session.resp3, &mut self.held);
         }
         let free = self.tick_start == self.reply.len();
         delivery.write(self.session.resp3, &mut self.reply.buf);
@@ -76,10 +86,15 @@ impl Connection {
         }
     }
 
-    /// Whether the unsent bytes exceed `client-output-buffer-limit`. The limits of subscribers
-    /// also hold for MONITOR and tracking, whose output does not depend on the client's
-    /// requests.
-    pub(in crate::net) fn is_over_limit(&mut self, config: &Config, now_ms: UnixMs) -> bool {
+    /// Until when the client may stay as `client-output-buffer-limit` has it, or `None` while its
+    /// unsent bytes are within the limits. A client over the hard limit had to go long ago. The
+    /// limits of subscribers also hold for MONITOR and tracking, whose output does not depend on
+    /// the client's requests.
+    pub(in crate::net) fn output_deadline(
+        &mut self,
+        config: &Config,
+        now_ms: UnixMs,
+    ) -> Option<UnixMs> {
         let limits = &config.client_output_buffer_limit;
         let pushed = ClientFlags::PUBSUB | ClientFlags::MONITOR | ClientFlags::TRACKING;
         let limit = match self.session.info.flags().intersects(pushed) {
@@ -88,21 +103,28 @@ impl Connection {
         };
         let unsent = self.unsent() as u64;
         if limit.hard_bytes > 0 && unsent > limit.hard_bytes {
-            return true;
+            return Some(UnixMs::NONE);
         }
         if limit.soft_bytes == 0 || unsent <= limit.soft_bytes {
             self.long_since_ms = None;
-            return false;
+            return None;
         }
         let since_ms = *self.long_since_ms.get_or_insert(now_ms);
-        now_ms.since(since_ms) > limit.soft_s.saturating_mul(1000)
+        Some(since_ms + limit.soft_s.saturating_mul(1000))
     }
 
-    /// Sends output until all is sent or the socket accepts no more. Returns the number of
-    /// bytes. The caller has made sure that the replies are durable. A peer that reads is not
-    /// idle.
-    pub fn send(&mut self, memory: &ClientMemory, now_ms: UnixMs) -> io::Result<usize> {
-        let mut total = 0;
+    /// Sends output until all is sent, the socket accepts no more, or the budget is exhausted.
+    /// Returns the number of bytes, and whether the socket may accept more: then nothing else
+    /// announces that. The caller has made sure that the replies are durable. A peer that reads is
+    /// not idle.
+    pub fn send(&mut self, server: &Server, now_ms: UnixMs) -> io::Result<(usize, bool)> {
+        let (mut total, mut more) = (0, false);
+        if self.socket.owes() {
+            match self.socket.flush() {
+                Err(error) if !is_pause(&error) => return Err(error),
+                _ => {}
+            }
+        }
         loop {
             let waiting = match self.backlog.front() {
                 Some(chunk) => chunk,
@@ -111,16 +133,22 @@ impl Connection {
             if waiting.is_empty() {
                 break;
             }
-            let sent = match &mut self.socket {
-                Socket::Tcp(s) => s.write(waiting),
-                Socket::Unix(s) => s.write(waiting),
-            };
-            match sent {
+            if total >= SEND_BUDGET {
+                more = true;
+                break;
+            }
+            // One call with more would go on for as long as the peer makes room.
+            let waiting = &waiting[..waiting.len().min(SEND_BUDGET - total)];
+            match self.socket.write(waiting) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => {
                     match self.backlog.is_empty() {
                         true => self.sent += n,
-                        false => self.backlog.advance(n),
+                        false => {
+                            let sent = self.backlog.advance(n);
+                            sent.into_iter()
+                                .for_each(|sent| server.chores.free_bytes(sent));
+                        }
                     }
                     total += n;
                 }
@@ -133,8 +161,8 @@ impl Connection {
         if total > 0 {
             self.session.info.active_ms.store(now_ms, Ordering::Relaxed);
         }
-        self.show_output(memory);
-        Ok(total)
+        self.show_output(&server.client_memory);
+        Ok((total, more))
     }
 
     /// Publishes the memory of the output in the client's statistics.
@@ -145,7 +173,7 @@ impl Connection {
             // However long the client has waited for this reply, it could not read it before.
             info.active_ms.store(clock::unix_ms(), Ordering::Relaxed);
         }
-        let capacity = self.backlog.capacity() + self.reply.buf.capacity();
+        let capacity = self.backlog.capacity() + self.reply.buf.capacity() + self.held.capacity();
         info.output_capacity.store(capacity, Ordering::Relaxed);
         self.show_memory(memory);
         // Memory lent for a reply is now counted as the client's.
@@ -158,6 +186,26 @@ impl Connection {
         let lent = self.loan.as_ref().map_or(0, Loan::input_bytes);
         // The memory lent for the bytes of a request is counted as a loan.
         memory.set(&info.account, info.memory_bytes().saturating_sub(lent));
+    }
+
+    /// Takes the buffers of a connection that is closed, for which it may be long until they are
+    /// freed.
+    pub(in crate::net) fn take_buffers(&mut self) -> impl Iterator<Item = Vec<u8>> {
+        let reply = std::mem::take(&mut self.reply.buf);
+        let input = std::mem::take(&mut self.input);
+        self.backlog.take().into_iter().chain([reply, input])
+    }
+
+    /// Makes room for a long reply that may be sent at once: what is before it is set aside, so that
+    /// the reply need not be copied behind it.
+    pub(super) fn set_aside(&mut self) {
+        if self.sent < self.reply.len() {
+            let before = std::mem::take(&mut self.reply.buf);
+            self.backlog.push(before, self.sent);
+        } else {
+            self.reply.truncate(0);
+        }
+        (self.tick_start, self.sent) = (0, 0);
     }
 
     fn forget_sent(&mut self) {

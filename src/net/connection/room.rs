@@ -9,7 +9,6 @@ use crate::base::time::UnixMs;
 use crate::commands::OUT_OF_MEMORY;
 use crate::exec::Executor;
 use crate::state::eviction::{Needs, Refusal, STALLED_MS};
-use crate::state::mailbox::Socket;
 use std::sync::atomic::Ordering;
 
 /// How long a client waits at most for memory.
@@ -62,12 +61,15 @@ impl Connection {
         args: usize,
     ) -> Result<usize, Refusal> {
         let bytes = bytes.next_multiple_of(LONG_REQUEST);
+        let head = self.parser.head(&self.input[self.run..]);
         let needs = Needs {
             bytes,
-            work: bytes,
+            // A command that takes more is refused when it is complete.
+            work: executor.work_of(&head, bytes).min(bytes),
             args,
-            removes: executor.only_removes(&self.parser.args(&self.input[self.run..])),
+            removes: executor.only_removes(&head),
         };
+        drop(head);
         self.borrow_for(executor, &needs).map(|()| bytes)
     }
 
@@ -89,12 +91,14 @@ impl Connection {
         {
             return Ok(());
         }
-        needs.work = executor.work_of(&self.parser.args(input), bytes);
-        needs.removes = executor.only_removes(&self.parser.args(input));
+        let head = self.parser.head(input);
+        needs.work = executor.work_of(&head, bytes);
+        needs.removes = executor.only_removes(&head);
         let queued = self.session.waiting_bytes();
-        if queued >= LONG_REQUEST && executor.is_exec(&self.parser.args(input)) {
+        if queued >= LONG_REQUEST && executor.is_exec(&head) {
             needs.work += queued;
         }
+        drop(head);
         self.writes_bytes = needs.work_bytes();
         match needs.work + needs.args_bytes() < LONG_REQUEST {
             true => Ok(()),
@@ -212,10 +216,6 @@ impl Connection {
 
     /// Whether the socket has bytes to read; `false` on an error, as the peer is gone then.
     fn has_unread(&self) -> bool {
-        let unread = match &self.socket {
-            Socket::Tcp(s) => rustix::io::ioctl_fionread(s),
-            Socket::Unix(s) => rustix::io::ioctl_fionread(s),
-        };
-        unread.unwrap_or(0) > 0
+        rustix::io::ioctl_fionread(&self.socket).unwrap_or(0) > 0
     }
 }

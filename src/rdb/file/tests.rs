@@ -163,7 +163,7 @@ fn what_is_written_is_read() {
         for n in 0..100_000u32 {
             let member = format!("member-{n}");
             encoder
-                .element(Element::Member(member.as_bytes()), buffer)
+                .element(Element::member(member.as_bytes()), buffer)
                 .expect("room");
             outlet.flush(buffer).expect("a Vec takes all");
             assert!(buffer.len() < 2 * BUFFER_BYTES);

@@ -107,8 +107,8 @@ pub(super) fn one_string(number: u8, bytes: &[u8]) -> Vec<u8> {
 
 pub(super) const LONG: &[u8] = &[b'x'; 20_000];
 
-/// Payloads of versions that are not installed here, with their expected elements.
-pub(super) fn hand_made() -> Vec<(Vec<u8>, u16, Vec<String>)> {
+/// Payloads of lists, and of a set in a listpack, with the same items.
+fn lists_and_sets() -> Vec<(Vec<u8>, u16, Vec<String>)> {
     let mut all = Vec::new();
     let items: &[&[u8]] = &[
         b"",
@@ -153,7 +153,13 @@ pub(super) fn hand_made() -> Vec<(Vec<u8>, u16, Vec<String>)> {
         .for_each(|item| encoder.string(item, &mut plain));
     all.push((plain, 6, words.clone()));
     all.push((one_string(kind::SET_LISTPACK, &packed(items)), 11, words));
+    all
+}
 
+/// Payloads of versions that are not installed here, with their expected elements.
+pub(super) fn hand_made() -> Vec<(Vec<u8>, u16, Vec<String>)> {
+    let mut all = lists_and_sets();
+    let mut encoder = Encoder::new(true);
     let pairs: &[(&[u8], &[u8])] = &[
         (b"f", b"v"),
         (b"", b""),
@@ -216,7 +222,14 @@ pub(super) fn hand_made() -> Vec<(Vec<u8>, u16, Vec<String>)> {
     ];
     for (number, value) in timed_hashes(names, UnixMs(first_ms), UnixMs(first_ms + 5)) {
         let body = [&[number][..], &value].concat();
-        all.push((body, 12, timed.clone()));
+        let mut words = timed.clone();
+        if matches!(
+            number,
+            kind::HASH_LISTPACK_EX | kind::HASH_LISTPACK_EX_PRE_GA
+        ) {
+            words.swap(1, 2);
+        }
+        all.push((body, 12, words));
     }
     let mut valkey = vec![kind::HASH_METADATA_PRE_GA, 3];
     for (name, time) in names.into_iter().zip([first_ms, u64::MAX, first_ms + 5]) {
@@ -237,12 +250,16 @@ pub(crate) fn timed_hashes(
 ) -> Vec<(u8, Vec<u8>)> {
     let mut encoder = Encoder::new(false);
     let (first, third) = (first_ms.to_string(), third_ms.to_string());
-    let times = [first.as_bytes(), b"0", third.as_bytes()];
-    let triples: Vec<&[u8]> = names
-        .into_iter()
-        .zip(times)
-        .flat_map(|(name, time)| [name, b"value", time])
-        .collect();
+    let mut timed = [
+        (first_ms, names[0], first.as_bytes()),
+        (third_ms, names[2], third.as_bytes()),
+    ];
+    timed.sort();
+    // In one string they stand in the order of their times, and those without one at the end.
+    let [(_, one, its), (_, other, others)] = timed;
+    let triples = [
+        one, b"value", its, other, b"value", others, names[1], b"value", b"0",
+    ];
     let lowest_ms = first_ms.min(third_ms);
     let mut small = Vec::new();
     encoder.string(&packed(&triples), &mut small);

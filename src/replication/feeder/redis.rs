@@ -30,6 +30,7 @@ const STEP_BYTES: usize = 256 << 10;
 pub(super) fn send_data_set(feeder: &mut Feeder<'_>, snapshot: &Snapshot<'_>) -> Result<(), End> {
     let about = save::about(clock::unix_ms());
     let mut options = save::export_options(&feeder.server.config.load(), &about);
+    options.member_times = feeder.psync.announced.set_times;
     if let Some(filter) = feeder.psync.announced.filter {
         (options.functions, options.keys) = (filter.functions, false);
     }

@@ -6,9 +6,10 @@ use crate::resp::encode::command;
 use crate::resp::{Input, Parser};
 use crate::state::{ClientInfo, Server};
 use crate::storage::StorageError;
+use crate::sys::pause::is_pause;
+use crate::tls::Link;
 use crate::types::import::ImportError;
 use std::io::{self, Write};
-use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -90,7 +91,7 @@ impl Part {
 
 /// A connection to the master, its input, and when the last bytes arrived.
 pub(super) struct Peer<'s> {
-    pub(super) socket: TcpStream,
+    pub(super) socket: Link,
     server: &'s Server,
     pub(super) input: Input,
     pub(super) parser: Parser,
@@ -98,7 +99,7 @@ pub(super) struct Peer<'s> {
 }
 
 impl<'s> Peer<'s> {
-    pub(super) fn new(socket: TcpStream, server: &'s Server) -> Peer<'s> {
+    pub(super) fn new(socket: Link, server: &'s Server) -> Peer<'s> {
         Peer {
             socket,
             server,
@@ -119,14 +120,7 @@ impl<'s> Peer<'s> {
                 stats.net_repl_input_bytes.add(n as u64);
                 Ok(true)
             }
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock
-                        | io::ErrorKind::TimedOut
-                        | io::ErrorKind::Interrupted
-                ) =>
-            {
+            Err(error) if is_pause(&error) => {
                 let timeout = Duration::from_secs(self.server.config.load().repl_timeout_s);
                 match self.received_at.elapsed() > timeout {
                     true => Err(End::Silent),

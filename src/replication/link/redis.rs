@@ -239,6 +239,7 @@ impl Follower<'_> {
             error => End::Import(error),
         })?;
         file.expect_end(&transfer)?;
+        server.loading.note_keys(loaded.keys, loaded.expired);
         let staging = txn.into_staging().ok_or(End::Malformed)?;
         let data_set = server.engine.new_data_set()?;
         self.executor

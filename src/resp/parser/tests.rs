@@ -14,6 +14,11 @@ type Outcome = Result<Option<(Vec<Vec<u8>>, usize)>, ProtocolError>;
 fn outcome(parser: &mut Parser, buf: &[u8], limits: &Limits) -> Outcome {
     Ok(match parser.advance(buf, limits)? {
         Progress::Incomplete => None,
+        Progress::Complete { consumed }
+            if *parser.head(buf) != parser.args(buf)[..parser.argc().min(2)] =>
+        {
+            panic!("{:?} at {consumed}", parser.head(buf))
+        }
         Progress::Complete { consumed } => Some((
             parser.args(buf).iter().map(|arg| arg.to_vec()).collect(),
             consumed,

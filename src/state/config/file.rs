@@ -96,7 +96,7 @@ pub enum Reason {
     #[error(transparent)]
     Lex(#[from] LexError),
     /// There is no parameter of this name; the most similar name.
-    #[error("Bad directive or wrong number of arguments: no parameter has the name '{0}'{hint}. `kedis-server --help` lists them", hint = hint(.1))]
+    #[error("Bad directive or wrong number of arguments: no parameter has the name '{0}'{hint} `kedis-server --help` lists them", hint = hint(.1))]
     Unknown(String, Option<&'static str>),
     /// The same, for a parameter and its value joined by `=`.
     #[error("Bad directive: a space stands between a parameter and its value: `{0}`")]
@@ -214,11 +214,16 @@ impl<'a> Loader<'a> {
         words: Result<Vec<Vec<u8>>, Reason>,
         describe: impl Fn() -> (Origin, String),
     ) -> Result<(), ConfigError> {
+        let shown = |name: &[u8], text: String| match Param::find(name) {
+            Some(param) if param.has(Flag::Secret) => format!("{} ...", param.name),
+            _ => text,
+        };
+        let name = words.as_ref().ok().and_then(|words| words.first().cloned());
         let failed = |reason| {
             let (origin, text) = describe();
             ConfigError::Directive {
                 origin,
-                text,
+                text: shown(name.as_deref().unwrap_or_default(), text),
                 reason,
             }
         };
@@ -229,10 +234,7 @@ impl<'a> Loader<'a> {
         if !name.eq_ignore_ascii_case(b"include") {
             let param = self.assign(name, arguments).map_err(failed)?;
             let (origin, text) = describe();
-            let text = match param.has(Flag::Secret) {
-                true => format!("{} ...", param.name),
-                false => text,
-            };
+            let text = shown(name, text);
             self.places.add(param, arguments, Place { origin, text });
             return Ok(());
         }
@@ -298,7 +300,10 @@ pub(super) fn unknown(name: &[u8]) -> Reason {
 }
 
 fn hint(similar: &Option<&'static str>) -> String {
-    similar.map_or_else(String::new, |name| format!(", did you mean '{name}'?"))
+    similar.map_or_else(
+        || ".".to_owned(),
+        |name| format!(", did you mean '{name}'?"),
+    )
 }
 
 /// The corrected form of `port=1`.
@@ -330,11 +335,19 @@ pub(super) fn assign_directive(
     }
 }
 
+/// Whether so many bytes are too many for a file.
+pub(super) fn is_too_large(bytes: usize) -> bool {
+    u64::try_from(bytes).unwrap_or(u64::MAX) > FILE_MAX_BYTES
+}
+
 /// All bytes of a reader, up to [`FILE_MAX_BYTES`].
-pub(super) fn read_bounded(reader: impl Read) -> std::io::Result<Vec<u8>> {
+///
+/// # Errors
+/// It cannot be read, or has more bytes.
+pub fn read_bounded(reader: impl Read) -> std::io::Result<Vec<u8>> {
     let mut text = Vec::new();
     reader.take(FILE_MAX_BYTES + 1).read_to_end(&mut text)?;
-    if u64::try_from(text.len()).unwrap_or(u64::MAX) > FILE_MAX_BYTES {
+    if is_too_large(text.len()) {
         return Err(std::io::Error::new(
             std::io::ErrorKind::FileTooLarge,
             "the file is too large for a configuration",

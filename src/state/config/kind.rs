@@ -12,6 +12,17 @@ pub enum ParamKind {
         /// Largest value.
         max: i64,
     },
+    /// An integer within bounds, with the errors of a module of Redis.
+    OfModule {
+        /// The parameter, which the errors name.
+        name: &'static str,
+        /// Smallest value.
+        min: i64,
+        /// Largest value.
+        max: i64,
+    },
+    /// A number between 0 and 1, of the module's parameter with this name.
+    Ratio(&'static str),
     /// File permissions in octal, `0` to `777`.
     Octal,
     /// A number of bytes, with units (`1k` = 1000, `1kb` = 1024, m, g).
@@ -55,6 +66,8 @@ impl ParamKind {
                 (-2_147_483_648, 2_147_483_647) => "integer".into(),
                 (min, max) => format!("integer {min} to {max}"),
             },
+            ParamKind::OfModule { min, max, .. } => format!("integer {min} to {max}"),
+            ParamKind::Ratio(_) => "number between 0 and 1".into(),
             ParamKind::Octal => "octal 0 to 777".into(),
             ParamKind::Memory { .. } => "bytes, with units".into(),
             ParamKind::MemoryOrPercent => "bytes, with units, or N%".into(),

@@ -131,7 +131,7 @@ fn single_quoted<'a>(mut rest: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8], 
 }
 
 /// The word in double quotes, with unprintable bytes escaped.
-pub(super) fn quote_always(word: &[u8]) -> Vec<u8> {
+pub fn quote_always(word: &[u8]) -> Vec<u8> {
     let mut out = vec![b'"'];
     for &byte in word {
         match byte {

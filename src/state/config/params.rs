@@ -15,10 +15,11 @@ use crate::storage::engine::options::{Compression, MachineShare};
 
 use super::events::NotifyEvents;
 use super::kind::ParamKind;
+use super::tls::{TlsCiphers, TlsCiphersuites, TlsProtocols};
 use super::types::{
     AllowAccess, AppendFsync, BufferLimits, BusyScope, Directory, DumpName, FileName, LogLevel,
-    MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames, SanitizePayload,
-    SavePoints, Secret, UserLines, WordFlags,
+    MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Ratio, Renames, SanitizePayload,
+    SavePoints, Secret, TlsAuthClients, TlsAuthClientsUser, UserLines, WordFlags,
 };
 use super::value::Field;
 
@@ -43,6 +44,10 @@ const BYTES: ParamKind = bytes(0, i64::MAX.unsigned_abs());
 
 const fn int(min: i64, max: i64) -> ParamKind {
     ParamKind::Int { min, max }
+}
+
+const fn of_module(name: &'static str, min: i64, max: i64) -> ParamKind {
+    ParamKind::OfModule { name, min, max }
 }
 
 const fn bytes(min: u64, max: u64) -> ParamKind {
@@ -90,6 +95,50 @@ params! {
     /// Requests of a pipeline are looked up in memory eight at a time.
     prefetch_batch_max_size: u32 = 16 => "prefetch-batch-max-size", int(0, 128), Inert;
 
+    // TLS
+    /// Port to listen on for TLS, at the addresses of `bind`; 0 listens on none.
+    tls_port: u16 = 0 => "tls-port", PORT;
+    /// File with the server's certificate and those of the authorities between, in PEM. A changed file is read by itself.
+    tls_cert_file: PathBuf = PathBuf::new() => "tls-cert-file", ParamKind::Text;
+    /// File with the private key of that certificate, in PEM.
+    tls_key_file: PathBuf = PathBuf::new() => "tls-key-file", ParamKind::Text;
+    /// Passphrase of that file, if it is encrypted (PKCS #8).
+    tls_key_file_pass: Secret = Secret::default() => "tls-key-file-pass", ParamKind::Text, Secret;
+    /// File with the certificate that is shown to masters and targets of MIGRATE; empty for that of `tls-cert-file`.
+    tls_client_cert_file: PathBuf = PathBuf::new() => "tls-client-cert-file", ParamKind::Text;
+    /// File with the private key of that certificate.
+    tls_client_key_file: PathBuf = PathBuf::new() => "tls-client-key-file", ParamKind::Text;
+    /// Passphrase of that file.
+    tls_client_key_file_pass: Secret = Secret::default() => "tls-client-key-file-pass", ParamKind::Text, Secret;
+    /// No cipher here uses parameters of Diffie and Hellman.
+    tls_dh_params_file: PathBuf = PathBuf::new() => "tls-dh-params-file", ParamKind::Text, Inert;
+    /// File with the certificates of the authorities that certify clients, masters and replicas.
+    tls_ca_cert_file: PathBuf = PathBuf::new() => "tls-ca-cert-file", ParamKind::Text;
+    /// Directory of such files.
+    tls_ca_cert_dir: PathBuf = PathBuf::new() => "tls-ca-cert-dir", ParamKind::Text;
+    /// Whether clients must show a certificate of these authorities.
+    tls_auth_clients: TlsAuthClients = TlsAuthClients::Yes => "tls-auth-clients", ParamKind::Choice(TlsAuthClients::NAMES);
+    /// The name in a client's certificate by which it is logged in as the user of that name: the common name of the subject, or a URI among its alternative names.
+    tls_auth_clients_user: TlsAuthClientsUser = TlsAuthClientsUser::Off => "tls-auth-clients-user", ParamKind::Choice(TlsAuthClientsUser::NAMES);
+    /// Speak TLS with the master, and with targets of MIGRATE.
+    tls_replication: bool = false => "tls-replication", ParamKind::Bool;
+    /// There is no cluster bus.
+    tls_cluster: bool = false => "tls-cluster", ParamKind::Bool, Inert;
+    /// Versions of TLS, `TLSv1.2` and `TLSv1.3`; empty for both.
+    tls_protocols: TlsProtocols = TlsProtocols::default() => "tls-protocols", ParamKind::Text;
+    /// Ciphers of TLS 1.2 by OpenSSL's names, with colons between, in order of preference; empty for all.
+    tls_ciphers: TlsCiphers = TlsCiphers::default() => "tls-ciphers", ParamKind::Text;
+    /// Ciphers of TLS 1.3, in the same way.
+    tls_ciphersuites: TlsCiphersuites = TlsCiphersuites::default() => "tls-ciphersuites", ParamKind::Text;
+    /// Choose ciphers in the server's order of preference, not in the client's.
+    tls_prefer_server_ciphers: bool = false => "tls-prefer-server-ciphers", ParamKind::Bool;
+    /// Keep sessions, so that clients resume them without a whole handshake.
+    tls_session_caching: bool = true => "tls-session-caching", ParamKind::Bool;
+    /// Sessions that are kept, at most about a million; 0 is as many.
+    tls_session_cache_size: u32 = 20 * 1024 => "tls-session-cache-size", COUNT;
+    /// Seconds that a session is kept.
+    tls_session_cache_timeout_s: u64 = 300 => "tls-session-cache-timeout", COUNT;
+
     // Server
     /// Detach from the terminal and run in the background.
     daemonize: bool = false => "daemonize", ParamKind::Bool, Start;
@@ -127,16 +176,18 @@ params! {
     // Security
     /// Password of the default user; empty for none.
     requirepass: Secret = Secret::default() => "requirepass", ParamKind::Text, Secret;
-    /// There are no ACL users: the server does not start with one.
+    /// A user and what it may do, in the rules of `ACL SETUSER`.
     users: UserLines = UserLines::default() => "user", ParamKind::Lines("NAME RULE ..."), FileOnly, Secret;
-    /// There are no ACL users: the server does not start with a file of them.
+    /// File of the users, in place of `user` lines; empty for none.
     aclfile: PathBuf = PathBuf::new() => "aclfile", ParamKind::Text, Start;
-    /// There is no ACL LOG.
-    acllog_max_len: u64 = 128 => "acllog-max-len", LONG, Inert;
-    /// There are no ACL users.
-    acl_pubsub_default: &'static str = "resetchannels" => "acl-pubsub-default", ParamKind::Choice(&["allchannels", "resetchannels"]), Inert;
-    /// The log never holds values.
-    hide_user_data_from_log: bool = true => "hide-user-data-from-log", ParamKind::Bool, Inert;
+    /// Entries that ACL LOG keeps.
+    acllog_max_len: u64 = 128 => "acllog-max-len", LONG;
+    /// The channels of new users and selectors: all or none.
+    acl_pubsub_default: &'static str = "resetchannels" => "acl-pubsub-default", ParamKind::Choice(&["allchannels", "resetchannels"]);
+    /// File for lines about refused logins and commands, and about administrative commands; empty for none.
+    audit_log: PathBuf = PathBuf::new() => "audit-log", ParamKind::Text, Guarded;
+    /// Leave names of keys and channels out of the audit log. The log never holds them, or values.
+    hide_user_data_from_log: bool = true => "hide-user-data-from-log", ParamKind::Bool;
 
     // Data on disk
     /// Directory that holds the database's directory; backups are written here too.
@@ -155,6 +206,10 @@ params! {
     appendonly: bool = false => "appendonly", ParamKind::Bool, Inert;
     /// Strings up to this many bytes are stored in one row, longer ones in fragments.
     string_inline_max_bytes: usize = STORAGE.string_inline_max_bytes => "string-inline-max", bytes(64, MIB), Start;
+    /// Strings of at least this many bytes are written once, to the value log; 0 is none.
+    value_log_min_bytes: u64 = STORAGE.value_log_min_bytes => "value-log-min", bytes(0, u64::MAX), Start;
+    /// Size of a file of the value log.
+    value_log_segment_bytes: u64 = STORAGE.value_log_segment_bytes => "value-log-segment-size", bytes(4 * KIB, 4 << 30), Start;
     /// Collections up to this many bytes are stored in their key's row; 0 is none.
     packed_max_bytes: usize = STORAGE.packed_max_bytes => "packed-max-bytes", bytes(0, 64 * KIB), Start;
     /// Collections up to this many elements are stored in their key's row; 0 is none.
@@ -197,6 +252,8 @@ params! {
     expire_slice_keys: u32 = 256 => "expire-slice-keys", int(1, 100_000);
     /// Rows per second that the reclaim of deleted collections removes one by one; 0 is no limit.
     reclaim_rows_per_s: u64 = 500_000 => "reclaim-rows-per-second", COUNT;
+    /// No key expires but by the commands of connections that bring the data of another server (CLIENT IMPORT-SOURCE), to which expired keys are visible; to others they are not.
+    import_mode: bool = false => "import-mode", ParamKind::Bool;
     /// The expire thread is controlled by `expire-period-ms` and `expire-slice-keys`.
     active_expire_effort: u32 = 1 => "active-expire-effort", int(1, 10), Inert;
     /// Deleting is always lazy.
@@ -219,14 +276,18 @@ params! {
     slowlog_log_slower_than_us: i64 = 10_000 => "slowlog-log-slower-than" | "commandlog-execution-slower-than", int(-1, i64::MAX);
     /// Entries that the slow log keeps.
     slowlog_max_len: u64 = 128 => "slowlog-max-len" | "commandlog-slow-execution-max-len", LONG;
-    /// Only slow commands are kept, large requests are not.
-    commandlog_request_larger_than: i64 = 1 << 20 => "commandlog-request-larger-than", int(-1, i64::MAX), Inert;
-    /// Only slow commands are kept, large requests are not.
-    commandlog_large_request_max_len: u64 = 128 => "commandlog-large-request-max-len", LONG, Inert;
-    /// Only slow commands are kept, large replies are not.
-    commandlog_reply_larger_than: i64 = 1 << 20 => "commandlog-reply-larger-than", int(-1, i64::MAX), Inert;
-    /// Only slow commands are kept, large replies are not.
-    commandlog_large_reply_max_len: u64 = 128 => "commandlog-large-reply-max-len", LONG, Inert;
+    /// Arguments of a command that an entry of the slow log, or of the logs of COMMANDLOG, keeps.
+    slowlog_entry_max_argc: u32 = 32 => "slowlog-entry-max-argc", int(2, INT);
+    /// Bytes of an argument that such an entry keeps.
+    slowlog_entry_max_string_len: u32 = 128 => "slowlog-entry-max-string-len", int(1, INT);
+    /// Bytes from which a request enters the log of large requests (COMMANDLOG); -1 logs none.
+    commandlog_request_larger_than: i64 = 1 << 20 => "commandlog-request-larger-than", int(-1, i64::MAX);
+    /// Entries that the log of large requests keeps.
+    commandlog_large_request_max_len: u64 = 128 => "commandlog-large-request-max-len", LONG;
+    /// Bytes from which a reply enters the log of large replies (COMMANDLOG); -1 logs none.
+    commandlog_reply_larger_than: i64 = 1 << 20 => "commandlog-reply-larger-than", int(-1, i64::MAX);
+    /// Entries that the log of large replies keeps.
+    commandlog_large_reply_max_len: u64 = 128 => "commandlog-large-reply-max-len", LONG;
     /// Milliseconds beyond which the latency monitor keeps an event; 0 keeps none.
     latency_monitor_threshold_ms: u64 = 0 => "latency-monitor-threshold", LONG;
     /// Keep a histogram of each command's time.
@@ -261,6 +322,28 @@ params! {
     stream_node_max_bytes: u64 = 4096 => "stream-node-max-bytes", BYTES, Inert;
     /// Entries of a stream's node in Redis; approximate trimming works in such nodes.
     stream_node_max_entries: u64 = 100 => "stream-node-max-entries", LONG;
+    /// Seconds for which a new stream remembers idempotent ids (XADD IDMP).
+    stream_idmp_duration_s: u64 = 100 => "stream-idmp-duration", int(1, 86_400);
+    /// Idempotent ids that a new stream remembers of each producer.
+    stream_idmp_maxsize: u64 = 100 => "stream-idmp-maxsize", int(1, 10_000);
+
+    // Filters that are created without these properties
+    /// Error rate of a new Bloom filter; at most 0.25.
+    bf_error_rate: Ratio = Ratio(0.01) => "bf-error-rate", ParamKind::Ratio("bf-error-rate");
+    /// Items that a new Bloom filter has room for.
+    bf_initial_size: u64 = 100 => "bf-initial-size", of_module("bf-initial-size", 1, 1 << 30);
+    /// How much larger each further part of a Bloom filter is than the one before; 0 is a filter of one part.
+    bf_expansion_factor: u32 = 2 => "bf-expansion-factor", of_module("bf-expansion-factor", 0, 32_768);
+    /// Slots of a bucket of a new Cuckoo filter.
+    cf_bucket_size: u16 = 2 => "cf-bucket-size", of_module("cf-bucket-size", 1, 255);
+    /// Items that a new Cuckoo filter has room for.
+    cf_initial_size: u64 = 1024 => "cf-initial-size", of_module("cf-initial-size", 4, 1 << 30);
+    /// Fingerprints that a new Cuckoo filter moves at most to make room for one.
+    cf_max_iterations: u16 = 20 => "cf-max-iterations", of_module("cf-max-iterations", 1, 65_535);
+    /// How much larger each further table of a Cuckoo filter is than the one before; 0 is a filter of one table.
+    cf_expansion_factor: u16 = 1 => "cf-expansion-factor", of_module("cf-expansion-factor", 0, 32_768);
+    /// Tables of a Cuckoo filter beyond which it takes no more items.
+    cf_max_expansions: u32 = 32 => "cf-max-expansions", of_module("cf-max-expansions", 1, 65_536);
 
     // Scripts
     /// Milliseconds after which a script counts as slow and other clients get the error BUSY.
@@ -275,7 +358,7 @@ params! {
     /// The master of this server, which is then a replica.
     replicaof: Option<MasterAddr> = None => "replicaof" | "slaveof", HOST_PORT, Start;
     /// User name with which a replica authenticates to its master.
-    masteruser: String = String::new() => "masteruser" | "primaryuser", ParamKind::Text;
+    masteruser: String = String::new() => "masteruser" | "primaryuser", ParamKind::Text, Secret;
     /// Password with which a replica authenticates to its master.
     masterauth: Secret = Secret::default() => "masterauth" | "primaryauth", ParamKind::Text, Secret;
     /// A replica refuses writes of clients.
@@ -493,8 +576,6 @@ params! {
     /// Loading does not block here.
     loading_process_events_interval_bytes: u64 = 2 * MIB => "loading-process-events-interval-bytes", int(1024, INT), Inert, Hidden;
 
-    /// Keys expire while data is imported, too.
-    import_mode: bool = false => "import-mode", ParamKind::Bool, Inert;
     /// The server always reports its own name.
     extended_redis_compatibility: bool = false => "extended-redis-compatibility", ParamKind::Bool, Inert;
     /// The availability zone is not reported.

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Config;
-use super::file::{Loader, Origin, assign_directive, read_bounded};
+use super::file::{Loader, Origin, assign_directive, is_too_large, read_bounded};
 use super::kind::ParamKind;
 use super::lex::split;
 use super::params::{Flag, PARAMS, Param};
@@ -211,8 +211,15 @@ fn append(out: &mut Vec<Vec<u8>>, lines: Vec<Vec<u8>>) {
 }
 
 /// Writes a file beside `path`, syncs it, and renames it to `path`.
-fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
+///
+/// # Errors
+/// One of these steps failed. The file at `path` is whole, the old one or the new one.
+pub fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
     static SERIAL: AtomicU64 = AtomicU64::new(0);
+    if is_too_large(text.len()) {
+        // It could not be read again.
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

@@ -31,6 +31,8 @@ impl Config {
             bottommost_compression: self.rocksdb_bottommost_compression,
             binlog_enabled: self.binlog_enabled,
             string_inline_max_bytes: self.string_inline_max_bytes,
+            value_log_min_bytes: self.value_log_min_bytes,
+            value_log_segment_bytes: self.value_log_segment_bytes,
             packed_max_bytes: self.packed_max_bytes,
             packed_max_entries: self.packed_max_entries,
             disk_reserve_bytes: self.disk_reserve_bytes,
@@ -60,7 +62,8 @@ mod tests {
         );
     }
 
-    /// What tests set otherwise is the share of the machine, and the reserve on its disk.
+    /// What tests set otherwise is the share of the machine, the reserve on its disk, and the value
+    /// log.
     #[test]
     fn unit_tests_run_with_the_defaults() {
         let config = Config::default();
@@ -70,6 +73,8 @@ mod tests {
             for_tests,
             StorageConfig {
                 disk_reserve_bytes: 0,
+                value_log_min_bytes: for_tests.value_log_min_bytes,
+                value_log_segment_bytes: for_tests.value_log_segment_bytes,
                 ..of_parameters
             }
         );

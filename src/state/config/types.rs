@@ -54,6 +54,34 @@ macro_rules! words {
     };
 }
 
+/// An error rate: a number between 0 and 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio(pub f64);
+
+/// Higher error rates are lowered to this one, as in RedisBloom.
+const RATIO_MOST: f64 = 0.25;
+
+impl Field for Ratio {
+    fn assign(&mut self, kind: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        let ParamKind::Ratio(name) = *kind else {
+            return Ok(());
+        };
+        let word = words.first().ok_or(ValueError::Arity)?;
+        let ratio = parse_f64(word).ok_or_else(|| ValueError::module_type(name))?;
+        if !(ratio > 0.0 && ratio < 1.0) {
+            return Err(ValueError::Module(format!(
+                "Value for `{name}` must be in the range (0.000000, 1.000000)"
+            )));
+        }
+        self.0 = ratio.min(RATIO_MOST);
+        Ok(())
+    }
+
+    fn text(&self, _: &ParamKind) -> Vec<u8> {
+        self.0.to_string().into_bytes()
+    }
+}
+
 choices! {
     /// How much the server logs.
     LogLevel {
@@ -103,14 +131,42 @@ choices! {
         VolatileRandom = "volatile-random",
         /// Of the keys with an expiry, the one that expires first.
         VolatileTtl = "volatile-ttl",
+        /// Of the keys with an expiry, the least recently modified.
+        VolatileLrm = "volatile-lrm",
         /// The least recently used.
         AllkeysLru = "allkeys-lru",
         /// The least often used.
         AllkeysLfu = "allkeys-lfu",
+        /// The least recently modified.
+        AllkeysLrm = "allkeys-lrm",
         /// Any.
         AllkeysRandom = "allkeys-random",
         /// None.
         Noeviction = "noeviction",
+    }
+}
+
+choices! {
+    /// Whether clients must show a certificate.
+    TlsAuthClients {
+        /// They are not asked.
+        No = "no",
+        /// They must.
+        Yes = "yes",
+        /// They may.
+        Optional = "optional",
+    }
+}
+
+choices! {
+    /// By which name in its certificate a client is logged in.
+    TlsAuthClientsUser {
+        /// By none.
+        Off = "off",
+        /// The common name of the subject.
+        Cn = "CN",
+        /// A URI among its alternative names.
+        Uri = "URI",
     }
 }
 
@@ -639,6 +695,13 @@ pub struct MasterAddr {
     pub port: u16,
 }
 
+impl MasterAddr {
+    /// The error by which a replica sends a client there.
+    pub fn redirection(&self) -> String {
+        format!("REDIRECT {}:{}", self.host, self.port)
+    }
+}
+
 impl Field for Option<MasterAddr> {
     fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         let [host, port] = words else {
@@ -722,7 +785,9 @@ impl Field for UserLines {
         let [name, rules @ ..] = words else {
             return Err(ValueError::Arity);
         };
-        self.0.retain(|(known, _)| known != name);
+        if self.0.iter().any(|(known, _)| known == name) {
+            return Err(ValueError::DuplicateUser);
+        }
         self.0.push((name.clone(), rules.to_vec()));
         Ok(())
     }

@@ -47,6 +47,9 @@ pub enum ValueError {
     /// A word and its opposite.
     #[error("shutdown options SAVE and NOSAVE can't be used simultaneously")]
     SaveAndNoSave,
+    /// A user that another line describes.
+    #[error("Duplicate user found. A user can only be defined once in config files")]
+    DuplicateUser,
     /// Too few or too many words.
     #[error("wrong number of arguments")]
     Arity,
@@ -59,9 +62,29 @@ pub enum ValueError {
     /// An error of a single parameter.
     #[error("{0}")]
     Special(&'static str),
+    /// An error of a single parameter that names what is wrong.
+    #[error("{0}")]
+    Named(String),
     /// The error of the operating system for a path.
     #[error("{0}")]
     Path(String),
+    /// The error of a module of Redis.
+    #[error("{0}")]
+    Module(String),
+}
+
+impl ValueError {
+    /// A module's parameter that is no number.
+    pub(super) fn module_type(name: &str) -> ValueError {
+        ValueError::Module(format!("Invalid value for `{name}`"))
+    }
+
+    /// A module's parameter outside its bounds.
+    pub(super) fn module_range(name: &str, min: i64, max: i64) -> ValueError {
+        ValueError::Module(format!(
+            "Value for `{name}` must be in the range [{min}, {max}]"
+        ))
+    }
 }
 
 /// Where a directive comes from.
@@ -174,6 +197,13 @@ fn number(kind: &ParamKind, word: &[u8]) -> Result<i128, ValueError> {
             match mode <= 0o777 {
                 true => Ok(i128::from(mode)),
                 false => Err(range(0, 777)),
+            }
+        }
+        ParamKind::OfModule { name, min, max } => {
+            let value = parse_i64(word).ok_or_else(|| ValueError::module_type(name))?;
+            match (min..=max).contains(&value) {
+                true => Ok(i128::from(value)),
+                false => Err(ValueError::module_range(name, min, max)),
             }
         }
         ParamKind::Int { min, max } => {

@@ -98,8 +98,8 @@ pub struct RowCache {
     hand: AtomicUsize,
 }
 
-/// Whether rows with this key are cached: those of keys, all rows in hash order, list items, and
-/// those of stream groups and their consumers.
+/// Whether rows with this key are cached: those of keys, all rows in hash order, list items, those of
+/// stream groups and their consumers, nodes of documents, and pages of filters, sketches and digests.
 pub(in crate::storage) fn is_cacheable(key: &[u8]) -> bool {
     let tag = key.first().copied().unwrap_or_default();
     let others = [
@@ -112,6 +112,12 @@ pub(in crate::storage) fn is_cacheable(key: &[u8]) -> bool {
         tag::STREAM_PRODUCER,
         tag::STREAM_PRODUCER_NAME,
         tag::JSON_NODE,
+        tag::BLOOM_PAGE,
+        tag::CUCKOO_PAGE,
+        tag::SKETCH_PAGE,
+        tag::TOPK_PAGE,
+        tag::TOPK_SLOT,
+        tag::DIGEST_PAGE,
     ];
     tag::HASHED.contains(&tag) || others.contains(&tag)
 }

@@ -8,7 +8,7 @@
 //! files, so the log takes somewhat more space on disk than its bounds allow.
 
 use crate::base::time::UnixMs;
-use crate::encoding::binlog::{AtomicPosition, Position, Row, key, position};
+use crate::encoding::binlog::{AtomicPosition, Position, Row, Stored, key, position};
 use crate::encoding::system::{self, State};
 use crate::storage::engine::log_buffer::{LogBuffer, Received};
 use crate::storage::engine::{ColumnFamily, CommitState, Db, Engine};
@@ -111,7 +111,7 @@ impl Binlog {
         let mut rows = db.raw_iterator_cf(cf);
         rows.seek(key(trimmed));
         let (first_position, first_entry) = match rows.item() {
-            Some((key, value)) => (position(key)?, Row::decode(value)?.first_entry),
+            Some((key, value)) => (position(key)?, Stored::decode(value)?.row.first_entry),
             None => (state.binlog_position, state.binlog_entry),
         };
         rows.status()?;
@@ -284,14 +284,15 @@ impl Engine {
         let mut start = 0;
         for &(position, end) in &received.rows {
             let value = received.values.get(start..end).unwrap_or_default();
-            let row = Row::decode(value)?;
+            let stored = Stored::decode(value)?;
+            let row = stored.row;
             if position != at || row.first_entry != entry {
                 return Err(StorageError::Detached);
             }
             if self.binlog.is_enabled() {
                 batch.put_cf(&self.binlog_cf, key(at), value);
             }
-            at = at + row.bytes.len() as u64;
+            at = at + stored.command_bytes();
             entry += u64::from(row.entries);
             start = end;
         }
@@ -336,7 +337,7 @@ impl Engine {
             return Ok(None);
         };
         let start = self::position(row_key)?;
-        let len = Row::decode(value)?.bytes.len() as u64;
+        let len = Stored::decode(value)?.command_bytes();
         Ok((position.since(start) < len).then_some(start))
     }
 
@@ -415,7 +416,7 @@ impl Engine {
         let mut rows = self.db.raw_iterator_cf(&self.binlog_cf);
         rows.seek(key(at.max(range.first_position)));
         if let Some((key, value)) = rows.item() {
-            let row = Row::decode(value)?;
+            let row = Stored::decode(value)?.row;
             return Ok(RowHead {
                 position: position(key)?,
                 entry: row.first_entry,
@@ -445,7 +446,8 @@ impl Engine {
         Ok(low)
     }
 
-    /// Calls `each` with position and row for all rows from `from` on, until it returns false.
+    /// Calls `each` with position and row for all rows from `from` on, until it returns false. Rows
+    /// have the bytes that they refer to.
     pub fn read_binlog(
         &self,
         from: Position,
@@ -453,8 +455,23 @@ impl Engine {
     ) -> Result<()> {
         let mut rows = self.db.raw_iterator_cf(&self.binlog_cf);
         rows.seek(key(from));
+        let mut whole = Vec::new();
         while let Some((key, value)) = rows.item() {
-            if !each(position(key)?, Row::decode(value)?) {
+            let stored = Stored::decode(value)?;
+            let mut row = stored.row;
+            if !stored.is_plain() {
+                whole.clear();
+                let read = stored.resolve(&mut whole, |at, out| {
+                    self.values.read(at, 0..at.len, out, true)
+                });
+                match read {
+                    // The row was trimmed meanwhile, and then what it refers to was removed.
+                    Err(_) if position(key)? < self.binlog.range().first_position => return Ok(()),
+                    read => read?,
+                }
+                row.bytes = &whole;
+            }
+            if !each(position(key)?, row) {
                 return Ok(());
             }
             rows.next();

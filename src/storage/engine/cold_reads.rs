@@ -13,6 +13,7 @@
 
 use super::Keyspace;
 use crate::encoding::keys::RowKey;
+use crate::encoding::values::ValueRef;
 use crate::storage::Direction;
 use std::sync::Arc;
 
@@ -52,6 +53,8 @@ pub(super) enum What {
     Row(RowKey, Option<u64>),
     /// The first rows of a range, so many of them.
     Range(Span, usize),
+    /// Bytes of the value log.
+    Value(ValueRef),
 }
 
 impl ColdRead {
@@ -79,11 +82,19 @@ impl ColdRead {
         }
     }
 
+    /// A value that a row of this keyspace refers to.
+    pub(in crate::storage) fn value(keyspace: &Arc<Keyspace>, at: ValueRef) -> ColdRead {
+        ColdRead {
+            keyspace: keyspace.clone(),
+            what: What::Value(at),
+        }
+    }
+
     /// The keyspace and key of the row, if it is one.
     pub(in crate::storage) fn as_row(&self) -> Option<(&Arc<Keyspace>, &[u8])> {
         match &self.what {
             What::Row(key, _) => Some((&self.keyspace, key)),
-            What::Range(..) => None,
+            What::Range(..) | What::Value(_) => None,
         }
     }
 }

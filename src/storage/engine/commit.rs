@@ -4,7 +4,7 @@ use super::history::History;
 use super::keyspace::Keyspace;
 use super::{Engine, fail_point};
 use crate::encoding::CollectionId;
-use crate::encoding::system::{self, State, Upstream};
+use crate::encoding::system::{self, CountsChange, State, Upstream};
 use crate::storage::{Result, StorageError};
 use rocksdb::WriteBatch;
 use std::sync::atomic::Ordering;
@@ -73,13 +73,16 @@ impl Engine {
         &self,
         commit: &mut CommitState,
         keyspace: &Keyspace,
-        keys: i64,
-        expires: i64,
+        change: CountsChange,
         batch: &mut WriteBatch,
     ) {
-        if (keys, expires) != (0, 0) {
-            keyspace.deleted_keys.note(keys);
-            let counts = keyspace.counts().plus(keys, expires);
+        let counts = keyspace.counts().plus(change);
+        if change.timed != 0 {
+            let row = system::timed_row(keyspace.id);
+            batch.put_cf(&self.system_cf, row, counts.timed.to_be_bytes());
+        }
+        if (change.keys, change.expires) != (0, 0) {
+            keyspace.deleted_keys.note(change.keys);
             match system::counts_row(keyspace.id) {
                 Some(row) => batch.put_cf(&self.system_cf, row, counts.encode()),
                 None => commit.state.set_counts(keyspace.id, counts),

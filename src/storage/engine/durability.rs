@@ -137,7 +137,11 @@ impl Durability {
 
     /// Notes that the commit written last may have changed the keys of these stripes,
     /// or `all`. The caller still holds their locks, and the commit lock.
-    pub(in crate::storage) fn note_changed(&self, stripes: &[Stripe], all: bool) {
+    pub(in crate::storage) fn note_changed(
+        &self,
+        stripes: impl Iterator<Item = Stripe>,
+        all: bool,
+    ) {
         let (written, last) = (self.written(), &self.last_changes);
         if all {
             last.of_all.store(written, Ordering::Release);
@@ -239,7 +243,7 @@ impl Engine {
                 return Err(StorageError::Failed);
             }
             let began = Instant::now();
-            let synced = fail_point("before-flush").and_then(|()| Ok(self.db.flush_wal(true)?));
+            let synced = fail_point("before-flush").and_then(|()| self.sync_files());
             if let Err(error) = synced {
                 self.fail(&error);
                 return Err(error);
@@ -359,6 +363,12 @@ impl Engine {
         synced.position = position;
     }
 
+    /// Syncs the value log, and then the WAL, whose records name places in it.
+    pub(in crate::storage) fn sync_files(&self) -> Result<()> {
+        self.values.sync()?;
+        Ok(self.db.flush_wal(true)?)
+    }
+
     /// Syncs the WAL to the disk (`appendfsync everysec`).
     ///
     /// # Errors
@@ -366,7 +376,7 @@ impl Engine {
     pub fn sync_wal(&self) -> Result<()> {
         // Not under the flush lock: ticks must not wait for the disk here.
         let reached = self.committed();
-        let synced = fail_point("before-sync").and_then(|()| Ok(self.db.flush_wal(true)?));
+        let synced = fail_point("before-sync").and_then(|()| self.sync_files());
         if let Err(error) = synced {
             // The kernel may have dropped the pages that it could not write.
             self.fail(&error);

@@ -1,16 +1,32 @@
 //! The engine's files: flushes of memtables, compaction, checkpoints, and RocksDB's properties.
 
 use super::families::is_family;
+use super::snapshot::KeepFiles;
+use super::values;
 use super::{BINLOG, ColumnFamily, Db, Engine, Keyspace};
 use crate::storage::engine::options::SMALL_START;
+use crate::storage::engine::waiting::is_io_thread;
 use crate::storage::engine::wal::marks;
-use crate::storage::{Result, rot};
+use crate::storage::{Result, memtable, rot};
 use rocksdb::FlushOptions;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// At least the block cache's share divided by this is for blocks, whatever clients need.
 const BLOCKS_AT_LEAST: u64 = 16;
+
+/// How often RocksDB copies the longest key of a table while it writes the table, besides the
+/// memtable: it compares rows with it, puts it into a block, compresses that, and keeps it as a bound
+/// of the file: eight times, and that of a meta row, which may be both bounds, thirteen times. A
+/// compaction may write such a table at the same time.
+pub(in crate::storage) const KEY_COPIES: usize = 2 * 8;
+pub(in crate::storage) const META_KEY_COPIES: usize = 2 * 13;
+
+/// How long a thread waits at most for tables.
+const TABLES_WAIT: Duration = Duration::from_secs(8);
+/// How soon it looks again meanwhile: other memory may be freed, too.
+const TABLES_CHECK: Duration = Duration::from_millis(20);
 
 /// A memtable of more bytes may be written out before it is full.
 const WORTH_A_FILE: u64 = 1 << 20;
@@ -26,8 +42,14 @@ pub fn is_copy(path: &Path) -> bool {
     families.iter().any(|name| name == BINLOG)
         && families.iter().all(|name| is_family(name))
         && entries.all(|entry| {
-            let name = entry.map(|entry| entry.file_name());
-            name.is_ok_and(|name| name.to_str().is_some_and(is_file_of_copy))
+            let Ok(path) = entry.map(|entry| entry.path()) else {
+                return false;
+            };
+            let name = path.file_name().and_then(|name| name.to_str());
+            match name {
+                Some(values::DIR) => values::is_of_segments(&path),
+                name => name.is_some_and(is_file_of_copy),
+            }
         })
 }
 
@@ -48,9 +70,12 @@ pub(super) fn is_file_of_copy(name: &str) -> bool {
 impl Engine {
     /// Writes a consistent copy of the database to `path`, which must not exist.
     pub fn checkpoint(&self, path: &Path) -> Result<()> {
+        // What the copied rows refer to must stay until it is copied, too.
+        let _kept = KeepFiles::new(self);
         self.sync_wal()?;
         let checkpoint = rocksdb::checkpoint::Checkpoint::new(&self.db)?;
         checkpoint.create_checkpoint(path)?;
+        self.values.add_to_copy(path)?;
         // So that the start of an incomplete copy detects what is missing.
         marks::add_to_copy(path)
     }
@@ -69,13 +94,81 @@ impl Engine {
         self.flush_families(&self.all_families())
     }
 
-    /// Begins to write memtables out, without waiting, if they take more than their share.
+    /// Begins to write memtables out, without waiting, if they take more than their share, or if
+    /// memory stays reserved for their tables.
     pub fn relieve_memtables(&self) -> Result<()> {
         let (used, share) = self.memtable_usage();
-        match used <= share {
+        match used <= share && self.reserved_for_tables() == 0 {
             true => Ok(()),
             false => self.begin_flush(WORTH_A_FILE),
         }
+    }
+
+    /// Notes that rows are in memtables whose keys will take so much memory when their tables are
+    /// written. It stays reserved for that.
+    pub(in crate::storage) fn reserve_for_tables(&self, bytes: usize) {
+        self.memory.for_tables.fetch_max(bytes, Ordering::Relaxed);
+    }
+
+    /// Asks the memory thread to have the memtables written out, if that frees memory.
+    pub fn ask_for_tables(&self) {
+        self.memory.wants_tables.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was asked for since the last call.
+    pub fn is_asked_for_tables(&self) -> bool {
+        let wants = &self.memory.wants_tables;
+        wants.load(Ordering::Relaxed) && wants.swap(false, Ordering::Relaxed)
+    }
+
+    /// Ends that reservation once the memtables of DBs are too small to hold such a key.
+    pub fn end_reservation_for_tables(&self) {
+        let reserved = self.memory.for_tables.load(Ordering::Relaxed);
+        if reserved == 0 {
+            return;
+        }
+        let size_of = |cf| {
+            let size = "rocksdb.cur-size-all-mem-tables";
+            self.db.property_int_value_cf(cf, size).ok().flatten()
+        };
+        let sizes = self.families();
+        let size: u64 = sizes.iter().filter_map(size_of).sum();
+        if size < (reserved / META_KEY_COPIES) as u64 {
+            // Unless a longer one was noted meanwhile.
+            let (for_tables, relaxed) = (&self.memory.for_tables, Ordering::Relaxed);
+            let _ = for_tables.compare_exchange(reserved, 0, relaxed, relaxed);
+        }
+    }
+
+    /// The memory that the keys in memtables will take when their tables are written, if some are
+    /// long, in bytes.
+    pub fn reserved_for_tables(&self) -> u64 {
+        self.memory.for_tables.load(Ordering::Relaxed) as u64
+    }
+
+    /// Whether memtables take more than their share. RocksDB takes rows much faster than it writes
+    /// tables.
+    pub(in crate::storage) fn are_memtables_behind(&self) -> bool {
+        let (used, share) = self.memtable_usage();
+        used > share && !self.disk.is_low()
+    }
+
+    /// Waits, for some seconds at the most, until memtables take no more than their share and `is_left`
+    /// says that there is memory.
+    ///
+    /// # Errors
+    /// No table can be begun.
+    pub(in crate::storage) fn wait_for_tables(&self, is_left: impl Fn() -> bool) -> Result<()> {
+        debug_assert!(!is_io_thread(), "an IO thread would wait for tables");
+        let until = Instant::now() + TABLES_WAIT;
+        while (self.are_memtables_behind() || !is_left()) && Instant::now() < until {
+            match self.are_memtables_behind() {
+                true => self.begin_flush(WORTH_A_FILE)?,
+                false => self.relieve_memtables()?,
+            }
+            memtable::wait_for_freed(TABLES_CHECK);
+        }
+        Ok(())
     }
 
     /// Begins to write out the memtables of more than so many bytes, without waiting.
@@ -280,9 +373,21 @@ impl Engine {
         cache.set_capacity(limit as usize);
     }
 
-    /// Reserves so many bytes of the block cache's memory for clients.
+    /// Reserves so many bytes of the block cache's memory for clients, besides those for tables with
+    /// long keys.
     pub fn reserve_for_clients(&self, bytes: u64) {
+        let bytes = bytes.saturating_add(self.reserved_for_tables());
         self.memory.reserved_for_clients.set(bytes as usize);
+    }
+
+    /// Evicts about so many bytes of blocks, if the cache has them. They are reserved until the next
+    /// [`Engine::reserve_for_clients`].
+    pub fn evict_blocks(&self, bytes: u64) {
+        let reserved = self.memory.reserved_for_clients.bytes();
+        let others = reserved.saturating_add(self.memtable_usage().0 as u64);
+        let blocks = self.cache_taken().saturating_sub(others);
+        let reserved = reserved.saturating_add(bytes.min(blocks));
+        self.memory.reserved_for_clients.set(reserved as usize);
     }
 
     /// How much of its share of the budget the block cache can leave to clients, in bytes:
@@ -291,10 +396,12 @@ impl Engine {
         self.spare_beside(self.config.memtable_bytes(self.memory_budget()))
     }
 
-    /// The same with what memtables take now, if that is more than they may.
+    /// The same with what memtables take now, if that is more than they may, and what tables with
+    /// long keys will take.
     pub fn spare_cache_now(&self) -> u64 {
         let may = self.config.memtable_bytes(self.memory_budget());
-        self.spare_beside(may.max(self.memtable_usage().0 as u64))
+        let memtables = may.max(self.memtable_usage().0 as u64);
+        self.spare_beside(memtables.saturating_add(self.reserved_for_tables()))
     }
 
     fn spare_beside(&self, memtables: u64) -> u64 {

@@ -152,6 +152,8 @@ impl Engine {
 
     fn recover(&self) -> Result<()> {
         let reached = self.committed();
+        self.values.write_again()?;
+        self.values.sync()?;
         self.resume()?;
         // RocksDB begins a new WAL when it writes out a memtable; if all memtables are empty, it
         // keeps the WAL that failed.
@@ -159,7 +161,7 @@ impl Engine {
             self.resume()?;
             self.probe()?;
         }
-        self.db.flush_wal(true)?;
+        self.sync_files()?;
         self.note_durable(reached);
         Ok(())
     }

@@ -5,7 +5,7 @@ use super::deleted_keys::DeletedKeys;
 use super::low_mark::LowMark;
 use crate::base::time::UnixMs;
 use crate::encoding::CollectionId;
-use crate::encoding::system::{Counts, KeyspaceId};
+use crate::encoding::system::{Counts, CountsChange, KeyspaceId};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A keyspace: the column family that holds a DB, and how many keys it has.
@@ -17,6 +17,7 @@ pub struct Keyspace {
     cache_seed: AtomicU64,
     keys: AtomicU64,
     expires: AtomicU64,
+    timed: AtomicU64,
     /// No TTL row stands before this time.
     pub(in crate::storage) ttl_low_ms: LowMark,
     /// No row of a key with timed elements stands before this time.
@@ -43,6 +44,7 @@ impl Keyspace {
         Counts {
             keys: self.keys.load(Ordering::Relaxed),
             expires: self.expires.load(Ordering::Relaxed),
+            timed: self.timed.load(Ordering::Relaxed),
         }
     }
 
@@ -57,13 +59,14 @@ impl Keyspace {
     }
 
     /// Publishes what a commit made of the counts. The caller holds the commit lock.
-    pub(in crate::storage) fn add(&self, keys: i64, expires: i64) {
-        self.set_counts(self.counts().plus(keys, expires));
+    pub(in crate::storage) fn add(&self, change: CountsChange) {
+        self.set_counts(self.counts().plus(change));
     }
 
     pub(in crate::storage) fn set_counts(&self, counts: Counts) {
         self.keys.store(counts.keys, Ordering::Relaxed);
         self.expires.store(counts.expires, Ordering::Relaxed);
+        self.timed.store(counts.timed, Ordering::Relaxed);
     }
 
     /// Where the passes of the expire thread begin.
@@ -82,6 +85,7 @@ impl Keyspace {
             cache_seed: AtomicU64::new(new_cache_seed()),
             keys: AtomicU64::new(0),
             expires: AtomicU64::new(0),
+            timed: AtomicU64::new(0),
             ttl_low_ms: LowMark::default(),
             due_low_ms: LowMark::default(),
             reclaim_low: LowMark::default(),

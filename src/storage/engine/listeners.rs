@@ -53,7 +53,7 @@ pub trait Keys {
     /// See [`crate::storage::Engine::key_hash`].
     fn hash(&self, db: DbIndex, key: &[u8]) -> u64;
 
-    /// Whether the key is there.
+    /// Whether the key is there. May wait for the disk.
     ///
     /// # Errors
     /// Its row cannot be read.

@@ -19,11 +19,16 @@
 //!
 //! A stripe is one word; threads that wait for one sleep in a bucket that
 //! several stripes share.
+//!
+//! Very many keys are locked as a [set](sets) instead.
+
+pub mod sets;
 
 use crate::sys::huge_pages::HugeVec;
 use crate::sys::lock_order::{self, Lock};
 use crate::sys::prefetch;
 use parking_lot::{Condvar, Mutex};
+use sets::Sets;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How many stripes there are; a power of two. Two threads that each hold a few
@@ -69,6 +74,24 @@ const BUCKETS: usize = 64;
 struct Bucket {
     mutex: Mutex<()>,
     freed: Condvar,
+    /// Threads that sleep here, or were woken and do not have what they wait for yet.
+    waiting: AtomicU32,
+}
+
+/// Counts a thread that waits, until it is dropped.
+struct Waiting<'b>(&'b Bucket);
+
+impl Waiting<'_> {
+    fn begin(bucket: &Bucket) -> Waiting<'_> {
+        bucket.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(bucket)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The locks of all keys, as stripes.
@@ -77,6 +100,7 @@ pub struct Locks {
     /// with [`WAITED_FOR`]; 0 if free.
     words: HugeVec<AtomicU32>,
     buckets: Box<[Bucket]>,
+    sets: Sets,
 }
 
 impl Default for Locks {
@@ -84,6 +108,7 @@ impl Default for Locks {
         Locks {
             words: (0..STRIPES).map(|_| AtomicU32::new(0)).collect(),
             buckets: (0..BUCKETS).map(|_| Bucket::default()).collect(),
+            sets: Sets::default(),
         }
     }
 }
@@ -137,6 +162,7 @@ impl Locks {
         }
         let bucket = self.bucket(stripe);
         let mut sleeping = bucket.mutex.lock();
+        let _waiting = Waiting::begin(bucket);
         // Other threads may sleep here too: the bit stays set, so that they are woken.
         while let Err(held) = free(owner.0 | WAITED_FOR) {
             let holder = Owner(held & !WAITED_FOR);
@@ -152,10 +178,16 @@ impl Locks {
         Ok(())
     }
 
-    /// Whether an owner holds the stripe exclusively.
-    pub(in crate::storage) fn is_taken(&self, stripe: Stripe) -> bool {
-        let word = self.word(stripe).load(Ordering::Acquire);
-        word != 0 && word & SHARED == 0
+    /// Whether any owner holds the stripe or shares it.
+    pub(in crate::storage) fn is_held(&self, stripe: Stripe) -> bool {
+        self.word(stripe).load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether an owner holds the key with this hash exclusively.
+    pub(in crate::storage) fn is_taken(&self, hash: u64) -> bool {
+        let word = self.word(Locks::stripe(hash)).load(Ordering::Acquire);
+        let by_stripe = word != 0 && word & SHARED == 0;
+        by_stripe || self.is_in_set(hash)
     }
 
     /// Releases a stripe that the owner holds.
@@ -195,6 +227,7 @@ impl Locks {
         let word = self.word(stripe);
         let bucket = self.bucket(stripe);
         let mut sleeping = bucket.mutex.lock();
+        let _waiting = Waiting::begin(bucket);
         loop {
             let seen = word.load(Ordering::Relaxed);
             let can_share = seen == 0 || seen & (SHARED | WAITED_FOR) == SHARED;
@@ -205,6 +238,13 @@ impl Locks {
                 bucket.freed.wait(&mut sleeping);
             }
         }
+    }
+
+    /// Whether threads wait for the stripe, or for one of the others that share its bucket. A thread
+    /// that takes a stripe over and over lets them in by it: who is woken by a release finds the
+    /// stripe taken again otherwise.
+    pub(in crate::storage) fn is_waited_for(&self, stripe: Stripe) -> bool {
+        self.bucket(stripe).waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Sets the bit that a thread waits for a stripe whose word is `seen`. Returns false if the
@@ -298,6 +338,29 @@ mod tests {
         locks.unshare(stripe);
         waiting.join().unwrap();
         assert_eq!(locks.try_share(stripe, a), TryLock::Taken);
+    }
+
+    #[test]
+    fn who_waits_for_a_stripe_is_seen_until_it_has_it() {
+        let locks = std::sync::Arc::new(Locks::default());
+        let stripe = Locks::stripe(7);
+        locks.lock(stripe, Owner(1), true).unwrap();
+        assert!(!locks.is_waited_for(stripe));
+        let waiting = {
+            let locks = locks.clone();
+            std::thread::spawn(move || {
+                locks.lock(stripe, Owner(2), true).unwrap();
+                assert!(!locks.is_waited_for(stripe));
+                locks.unlock(stripe, Owner(2));
+                locks.wait_to_share(stripe);
+            })
+        };
+        while !locks.is_waited_for(stripe) {
+            std::thread::yield_now();
+        }
+        locks.unlock(stripe, Owner(1));
+        waiting.join().unwrap();
+        assert!(!locks.is_waited_for(stripe));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The effects of the commands of one pending batch, as they go into the binlog.
 
 use crate::base::time::UnixMs;
-use crate::encoding::binlog::Row;
-use crate::encoding::binlog::{HEADER_LEN, Position};
+use crate::encoding::binlog::{HEADER_LEN, Position, Row, encode_stored};
+use crate::encoding::values::ValueRef;
 use crate::resp::encode;
 use crate::storage::DbIndex;
 use crate::storage::engine::history::Following;
@@ -21,6 +21,10 @@ pub struct LogBuffer {
     /// The value of a binlog row: space for its header, then the commands. Empty until there is a
     /// command.
     row: Vec<u8>,
+    /// Long arguments that stand in the value log, and where in `row` they belong.
+    refs: Vec<(usize, ValueRef)>,
+    /// The row with its references, as it is stored.
+    stored: Vec<u8>,
     pub(super) entries: u32,
     /// The DB that the last SELECT in `row` chose.
     db: Option<DbIndex>,
@@ -48,7 +52,7 @@ pub struct LogSavepoint {
 }
 
 impl LogBuffer {
-    /// Bytes logged so far, headers of rows included.
+    /// Bytes logged so far, headers of rows included, those in the value log not.
     pub fn len(&self) -> usize {
         self.row.len() + self.received.as_ref().map_or(0, |r| r.values.len())
     }
@@ -56,7 +60,8 @@ impl LogBuffer {
     /// About how many bytes it takes in a write batch.
     pub(in crate::storage) fn batch_bytes(&self) -> usize {
         let rows = self.received.as_ref().map_or(1, |r| r.rows.len());
-        self.len() + rows * (BATCH_FRAME + size_of::<u64>())
+        let refs = self.refs.len() * (size_of::<u64>() + ValueRef::LEN);
+        self.len() + refs + rows * (BATCH_FRAME + size_of::<u64>())
     }
 
     /// Whether nothing is logged.
@@ -87,12 +92,32 @@ impl LogBuffer {
         self.stream = Some(stream);
     }
 
-    /// Logs a received row.
-    pub(in crate::storage) fn push_received(&mut self, at: Position, row: &[u8]) {
-        if let Some(received) = &mut self.received {
-            received.values.extend_from_slice(row);
-            received.rows.push((at, received.values.len()));
+    /// Logs a received row. `logged` are the parts of its commands that stand in the value log, in
+    /// order: where they begin in `row.bytes`, and where they are.
+    pub(in crate::storage) fn push_received(
+        &mut self,
+        at: Position,
+        row: &Row<'_>,
+        logged: &[(usize, ValueRef)],
+    ) {
+        let Some(received) = &mut self.received else {
+            return;
+        };
+        match logged.is_empty() {
+            true => row.encode(&mut received.values),
+            false => {
+                let (mut rest, mut refs, mut done) = (Vec::new(), Vec::new(), 0);
+                for (from, value) in logged {
+                    rest.extend_from_slice(row.bytes.get(done..*from).unwrap_or_default());
+                    refs.push((rest.len(), *value));
+                    done = from + value.len as usize;
+                }
+                rest.extend_from_slice(row.bytes.get(done..).unwrap_or_default());
+                let bytes = rest.as_slice();
+                encode_stored(&Row { bytes, ..*row }, &refs, &mut received.values);
+            }
         }
+        received.rows.push((at, received.values.len()));
     }
 
     /// Whether it belongs to the link to a master.
@@ -100,10 +125,48 @@ impl LogBuffer {
         self.received.is_some() || self.stream.is_some()
     }
 
+    /// Whether it belongs to the link to a Kedis master.
+    pub(in crate::storage) fn replays_rows(&self) -> bool {
+        self.received.is_some()
+    }
+
     /// Appends one command that was run in `db`.
     pub fn append<A: AsRef<[u8]>>(&mut self, db: DbIndex, args: &[A]) {
-        if self.received.is_some() {
+        if self.begin_command(db) {
+            encode::command(&mut self.row, args);
+            self.entries += 1;
+        }
+    }
+
+    /// Likewise for a command with arguments that stand in the value log: for each argument where.
+    pub(in crate::storage) fn append_referring<A: AsRef<[u8]>>(
+        &mut self,
+        db: DbIndex,
+        args: &[A],
+        places: &[Option<ValueRef>],
+    ) {
+        if !self.begin_command(db) {
             return;
+        }
+        encode::command_head(&mut self.row, args.len());
+        for (arg, place) in args.iter().zip(places) {
+            let arg = arg.as_ref();
+            match place {
+                Some(at) => {
+                    encode::argument_head(&mut self.row, arg.len());
+                    self.refs.push((self.row.len(), *at));
+                    self.row.extend_from_slice(b"\r\n");
+                }
+                None => encode::argument(&mut self.row, arg),
+            }
+        }
+        self.entries += 1;
+    }
+
+    /// Begins a command that is run in `db`, unless received rows are logged instead.
+    fn begin_command(&mut self, db: DbIndex) -> bool {
+        if self.received.is_some() {
+            return false;
         }
         if self.row.is_empty() {
             self.row.resize(HEADER_LEN, 0);
@@ -114,8 +177,7 @@ impl LogBuffer {
             encode::command(&mut self.row, &[b"SELECT", number]);
             self.db = Some(db);
         }
-        encode::command(&mut self.row, args);
-        self.entries += 1;
+        true
     }
 
     pub(in crate::storage) fn savepoint(&self) -> LogSavepoint {
@@ -132,6 +194,9 @@ impl LogBuffer {
             "a savepoint of an earlier row"
         );
         self.row.truncate(to.row_len);
+        // What follows an argument belongs to its command.
+        let kept = self.refs.partition_point(|(at, _)| *at < to.row_len);
+        self.refs.truncate(kept);
         self.entries = to.entries;
         self.db = to.db;
     }
@@ -147,6 +212,8 @@ impl LogBuffer {
         encode::command(&mut multi, &[b"MULTI"]);
         let start = from.row_len.max(HEADER_LEN);
         let at = start + select_len(&self.row[start..]);
+        let moved = self.refs.iter_mut().filter(|(place, _)| *place >= at);
+        moved.for_each(|(place, _)| *place += multi.len());
         self.row.splice(at..at, multi);
         encode::command(&mut self.row, &[b"EXEC"]);
     }
@@ -161,6 +228,13 @@ impl LogBuffer {
                 unix_ms,
                 bytes,
             };
+            if !self.refs.is_empty() {
+                self.refs.iter_mut().for_each(|(at, _)| *at -= HEADER_LEN);
+                self.stored.clear();
+                encode_stored(&row, &self.refs, &mut self.stored);
+                self.refs.iter_mut().for_each(|(at, _)| *at += HEADER_LEN);
+                return &self.stored;
+            }
             head.copy_from_slice(&row.head());
         }
         &self.row
@@ -168,7 +242,8 @@ impl LogBuffer {
 
     /// Bytes of the commands, which is by how much the row advances the position.
     pub(super) fn command_bytes(&self) -> u64 {
-        self.row.len().saturating_sub(HEADER_LEN) as u64
+        let referred: u64 = self.refs.iter().map(|(_, at)| at.len).sum();
+        self.row.len().saturating_sub(HEADER_LEN) as u64 + referred
     }
 
     /// Frees long rows: the batch of the commit has a copy of them.
@@ -186,6 +261,9 @@ impl LogBuffer {
     pub(in crate::storage) fn clear(&mut self) {
         self.row.clear();
         self.row.shrink_to(KEEP_BYTES);
+        self.refs.clear();
+        self.stored.clear();
+        self.stored.shrink_to(KEEP_BYTES);
         self.entries = 0;
         self.db = None;
         if let Some(stream) = &mut self.stream {
@@ -213,6 +291,7 @@ fn select_len(log: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::encoding::binlog::Stored;
 
     #[test]
     fn a_row_holds_what_was_not_taken_back() {
@@ -244,5 +323,45 @@ mod tests {
             assert_eq!(log.command_bytes(), bytes.len() as u64);
             log.clear();
         }
+    }
+
+    /// References move with the bytes around them, and are taken back with their commands.
+    #[test]
+    fn a_row_refers_to_what_stands_elsewhere() {
+        let mut log = LogBuffer::default();
+        let value = |offset| ValueRef {
+            segment: 1,
+            offset,
+            len: 5,
+        };
+        let start = log.savepoint();
+        let args = ["SET", "k", "12345"];
+        log.append_referring(DbIndex(0), &args, &[None, None, Some(value(7))]);
+        let one = log.savepoint();
+        log.append_referring(DbIndex(0), &args, &[None, None, Some(value(8))]);
+        log.rollback(one);
+        log.append(DbIndex(0), &["DEL", "k"]);
+        log.append_referring(DbIndex(0), &args, &[None, None, Some(value(9))]);
+        log.wrap(start);
+        let len = log.command_bytes();
+        let stored = Stored::decode(log.complete(7, UnixMs(99))).unwrap();
+        assert_eq!((stored.row.entries, stored.command_bytes()), (3, len));
+        let mut bytes = Vec::new();
+        let read = |at: &ValueRef, out: &mut Vec<u8>| -> Result<(), ()> {
+            out.extend_from_slice(format!("{:05}", at.offset).as_bytes());
+            Ok(())
+        };
+        stored.resolve(&mut bytes, read).unwrap();
+        let select = "*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
+        let set = |value| format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\n{value}\r\n");
+        let wanted = format!(
+            "{select}*1\r\n$5\r\nMULTI\r\n{}*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n{}*1\r\n$4\r\nEXEC\r\n",
+            set("00007"),
+            set("00009")
+        );
+        assert_eq!(String::from_utf8(bytes).unwrap(), wanted);
+        assert_eq!(len, wanted.len() as u64);
+        log.clear();
+        assert!(log.is_empty() && log.command_bytes() == 0);
     }
 }

@@ -60,6 +60,8 @@ pub(super) fn recount(
             Some(row) => batch.put_cf(system_cf, row, counts.encode()),
             None => state.set_counts(keyspace.id, counts),
         }
+        let row = system::timed_row(keyspace.id);
+        batch.put_cf(system_cf, row, counts.timed.to_be_bytes());
     }
     let mut row = Vec::new();
     state.encode(&mut row);
@@ -93,6 +95,7 @@ fn count(db: &Db, keyspace: &Keyspace) -> Result<(Counts, u64)> {
                     index.put_cf(&keyspace.cf, row, [found.meta.kind as u8]);
                 }
                 if found.meta.due_ms.is_some() {
+                    counts.timed += 1;
                     let row = keys::due(found.meta.due_ms, keys::user_key_of_meta(key)?);
                     index.put_cf(&keyspace.cf, row, [found.meta.kind as u8]);
                 }

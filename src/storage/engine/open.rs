@@ -4,11 +4,14 @@ use super::families::is_family;
 use super::{BINLOG, ColumnFamily, DEFAULT, Db, Keyspace, handle, hex, random_bytes, whole};
 use crate::encoding::binlog::Position;
 use crate::encoding::system::{self, Counts, KeyspaceId, State};
-use crate::encoding::{Corrupt, FORMAT_VERSION};
+use crate::encoding::{Corrupt, FORMAT_VERSION, tag};
+use crate::storage::engine::history::History;
 use crate::storage::engine::options::{RocksOptions, StorageConfig};
 use crate::storage::engine::wal::marks;
 use crate::storage::{Result, StorageError};
-use rocksdb::{ColumnFamilyDescriptor, DBRawIteratorWithThreadMode, IteratorMode, WriteBatch};
+use rocksdb::{
+    ColumnFamilyDescriptor, DBRawIteratorWithThreadMode, IteratorMode, ReadOptions, WriteBatch,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -129,8 +132,9 @@ pub(super) fn check_format(db: &Db, system_cf: &ColumnFamily, names: &[String]) 
     match version {
         FORMAT_VERSION => Ok(()),
         1 => move_counts(db, system_cf),
-        // Version 3 has more types and kinds of rows.
-        2 => put_format(db, system_cf, WriteBatch::default()),
+        // Version 3 has more types and kinds of rows, version 4 counts keys with timed elements and
+        // has the value log.
+        2 | 3 => put_format(db, system_cf, WriteBatch::default()),
         _ => Err(StorageError::Format(format!(
             "the database has format version {version}; this build reads versions up to \
              {FORMAT_VERSION}"
@@ -217,7 +221,46 @@ pub(in crate::storage) fn read_counts(
         rows.next();
     }
     rows.status()?;
+    rows.seek([system::TIMED_TAG]);
+    while let Some((key, value)) = rows.item()
+        && key.first() == Some(&system::TIMED_TAG)
+    {
+        let id = system::split_counts_row(key)?.0;
+        counts.entry(id).or_default().timed = system::decode_timed(value)?;
+        rows.next();
+    }
+    rows.status()?;
     Ok(counts)
+}
+
+/// Counts the keys of a DB some elements of which have times, by their index.
+fn count_timed(db: &Db, cf: &ColumnFamily) -> Result<u64> {
+    let mut read = ReadOptions::default();
+    read.set_total_order_seek(true);
+    read.fill_cache(false);
+    let mut rows = db.raw_iterator_cf_opt(cf, read);
+    rows.seek([tag::DUE]);
+    let mut count = 0;
+    while rows.key().and_then(<[u8]>::first) == Some(&tag::DUE) {
+        count += 1;
+        rows.next();
+    }
+    rows.status()?;
+    Ok(count)
+}
+
+/// The history that the database belongs to; a new one if it has none yet.
+pub(super) fn history(db: &Db, system_cf: &ColumnFamily) -> Result<History> {
+    let id = system_row_or_insert(db, system_cf, system::REPLICATION_ID, || {
+        Ok(hex(&random_bytes::<20>()?).into_bytes())
+    })?;
+    Ok(History {
+        id: String::from_utf8_lossy(&id).into_owned(),
+        ancestors: match db.get_pinned_cf(system_cf, system::ANCESTORS)? {
+            Some(row) => system::decode_ancestors(&row)?,
+            None => Vec::new(),
+        },
+    })
 }
 
 /// The state after the last commit, or that of an empty database.
@@ -264,7 +307,13 @@ pub(super) fn load_keyspaces(
             continue;
         }
         let keyspace = Keyspace::new(KeyspaceId(id), handle(db, &name)?);
-        keyspace.set_counts(counts.get(&id).copied().unwrap_or_default());
+        let mut stored = counts.get(&id).copied().unwrap_or_default();
+        let timed_row = system::timed_row(keyspace.id);
+        let is_counted = is_unmended || db.get_pinned_cf(system_cf, timed_row)?.is_some();
+        if !is_counted {
+            stored.timed = count_timed(db, &keyspace.cf)?;
+        }
+        keyspace.set_counts(stored);
         match keyspaces.get_mut(usize::from(index)) {
             Some(slot) => *slot = Some(Arc::new(keyspace)),
             None if keyspace.counts().keys > 0 => {
@@ -281,6 +330,9 @@ pub(super) fn load_keyspaces(
                 continue;
             }
         }
+        if !is_counted {
+            batch.put_cf(system_cf, timed_row, stored.timed.to_be_bytes());
+        }
         used.insert(id);
         rows.next();
     }
@@ -290,6 +342,7 @@ pub(super) fn load_keyspaces(
         if let Some(row) = system::counts_row(KeyspaceId(*id)) {
             batch.delete_cf(system_cf, row);
         }
+        batch.delete_cf(system_cf, system::timed_row(KeyspaceId(*id)));
     }
     // Before the families are dropped: a row of a DB without a family means damage.
     if !batch.is_empty() {

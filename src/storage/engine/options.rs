@@ -90,6 +90,10 @@ pub struct StorageConfig {
     pub binlog_enabled: bool,
     /// Strings up to this many bytes stand in their meta row.
     pub string_inline_max_bytes: usize,
+    /// Strings of at least this many bytes have their bytes in the value log; 0 for none.
+    pub value_log_min_bytes: u64,
+    /// Size of a segment of the value log, in bytes.
+    pub value_log_segment_bytes: u64,
     /// Collections up to this many body bytes stay packed in their meta row.
     pub packed_max_bytes: usize,
     /// Collections up to this many elements stay packed in their meta row.
@@ -158,6 +162,8 @@ impl StorageConfig {
             bottommost_compression: Compression::Zstd,
             binlog_enabled: true,
             string_inline_max_bytes: 16 << 10,
+            value_log_min_bytes: 0,
+            value_log_segment_bytes: 64 << 20,
             packed_max_bytes: 1 << 10,
             packed_max_entries: 64,
             ahead_bytes: 1 << 20,
@@ -178,8 +184,12 @@ impl StorageConfig {
             max_open_files: -1,
             max_new_families: u32::MAX,
         };
+        // All tests can be run with values of so many bytes in the value log.
+        let logged = std::env::var("KEDIS_TEST_VALUES").ok();
         StorageConfig {
             disk_reserve_bytes: 0,
+            value_log_min_bytes: logged.and_then(|min| min.parse().ok()).unwrap_or(0),
+            value_log_segment_bytes: 32 << 10,
             ..StorageConfig::new(dir, machine)
         }
     }
@@ -348,7 +358,9 @@ impl RocksOptions {
         // window where every other row is a tombstone is compacted soon.
         options.add_compact_on_deletion_collector_factory(256, 128, 0.5);
         let memtable = self.config.memtable;
-        let more = memtable.option(self.config.memtable_filter_share(budget));
+        let mut more = memtable.option(self.config.memtable_filter_share(budget));
+        // The last entry of an index has no copy of the last key of the table, which may be long.
+        more += ";block_based_table_factory={index_shortening=kShortenSeparatorsAndSuccessor}";
         #[cfg_attr(not(test), expect(unused_mut))]
         let mut options = options.get_options_from_string(more)?;
         #[cfg(test)]

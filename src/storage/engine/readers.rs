@@ -47,6 +47,7 @@ fn perform(read: &ColdRead, engine: &Engine) {
                 (Err(error), _) => log::debug!("a row could not be read: {error}"),
             }
         }
+        What::Value(at) => engine.values.fetch(at),
         What::Range(span, count) => {
             let readahead = match count {
                 0 => RANGE_BYTES,

@@ -43,3 +43,20 @@ impl ReadSnapshot {
         reads.set_snapshot(&self.rows);
     }
 }
+
+/// Keeps table files from being dropped, and segments of the value log from being removed, while it
+/// lives.
+pub(in crate::storage) struct KeepFiles<'e>(&'e Engine);
+
+impl<'e> KeepFiles<'e> {
+    pub(in crate::storage) fn new(engine: &'e Engine) -> Self {
+        *engine.snapshots.lock() += 1;
+        KeepFiles(engine)
+    }
+}
+
+impl Drop for KeepFiles<'_> {
+    fn drop(&mut self) {
+        *self.0.snapshots.lock() -= 1;
+    }
+}

@@ -5,6 +5,7 @@
 
 use crate::storage::{Result, StorageError};
 use rocksdb::{AsRawPtr, ErrorKind, Options};
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -75,8 +76,18 @@ fn one_in() -> Option<u64> {
     })
 }
 
-/// Counts reads of this thread that wait for the disk as those of an IO thread.
+thread_local! {
+    static IS_IO_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is an IO thread.
+pub(in crate::storage) fn is_io_thread() -> bool {
+    IS_IO_THREAD.get()
+}
+
+/// Marks this thread as an IO thread: its reads that wait for the disk are counted as those of one.
 pub fn count_as_io_thread() {
+    IS_IO_THREAD.set(true);
     kedis_reads_on_io_thread();
 }
 

@@ -14,6 +14,7 @@
 //!
 //! [`marks`] records how far each file was written and synced; RocksDB calls it through `files.cc`.
 
+pub(super) mod batch;
 pub mod marks;
 
 use crate::storage::Result;
@@ -37,9 +38,10 @@ unsafe extern "C" {
     fn kedis_wal_checksum(data: *const u8, len: usize) -> u32;
 }
 
-/// The checksum of a fragment: `covered` is its type and its bytes.
+/// RocksDB's checksum of bytes: CRC32C, masked. For a fragment of the log they are its type and its
+/// bytes.
 #[allow(unsafe_code)]
-fn checksum(covered: &[u8]) -> u32 {
+pub(super) fn checksum(covered: &[u8]) -> u32 {
     // SAFETY: the pointer is to `len` bytes.
     unsafe { kedis_wal_checksum(covered.as_ptr(), covered.len()) }
 }
@@ -74,6 +76,18 @@ pub enum Fault {
     /// Zeros, with records after them.
     #[error("zeros stand where a record should")]
     Zeros,
+    /// A record names bytes of the value log that the disk does not have.
+    #[error("a value that a record names is not on the disk")]
+    Value,
+}
+
+/// A look at the contents of records.
+#[derive(Clone, Copy)]
+pub(super) struct Look<'l> {
+    /// Records that begin before this offset are not looked at.
+    pub(super) from: u64,
+    /// Whether a record is good; called with its sequence number, count and rows.
+    pub(super) is_good: &'l dyn Fn(&[u8]) -> bool,
 }
 
 /// Reads a file of the log.
@@ -81,8 +95,19 @@ pub enum Fault {
 /// # Errors
 /// The file cannot be read.
 pub fn scan(path: &Path) -> Result<Scan> {
+    scan_with(path, None)
+}
+
+/// The same, with a look at records: one that is not good counts as [`Fault::Value`].
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn scan_with(path: &Path, look: Option<Look<'_>>) -> Result<Scan> {
     let mut file = File::open(path)?;
-    let mut scanner = Scanner::default();
+    let mut scanner = Scanner {
+        look,
+        ..Scanner::default()
+    };
     let mut block = vec![0; BLOCK];
     loop {
         let len = read_block(&mut file, &mut block)?;
@@ -128,16 +153,17 @@ pub fn files(dir: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
 }
 
 #[derive(Default)]
-struct Scanner {
+struct Scanner<'l> {
     found: Scan,
-    /// The first bytes of the current record, at most its header.
+    look: Option<Look<'l>>,
+    /// The first bytes of the current record, at most its header, or all if it is looked at.
     head: Vec<u8>,
     in_record: bool,
     /// Only zeros have been read since the last fragment.
     zeros: bool,
 }
 
-impl Scanner {
+impl Scanner<'_> {
     fn take(&mut self, block: &[u8]) {
         let mut rest = block;
         while rest.len() >= HEADER {
@@ -204,7 +230,11 @@ impl Scanner {
         if begins {
             self.head.clear();
         }
-        let room = HEAD.saturating_sub(self.head.len()).min(bytes.len());
+        let most = match self.look {
+            Some(look) if self.found.intact >= look.from => usize::MAX,
+            _ => HEAD,
+        };
+        let room = most.saturating_sub(self.head.len()).min(bytes.len());
         self.head.extend_from_slice(&bytes[..room]);
         self.in_record = [FIRST, MIDDLE].contains(&kind);
         if !self.in_record {
@@ -216,6 +246,12 @@ impl Scanner {
         if self.found.fault.is_some() {
             self.found.records_after += 1;
             return;
+        }
+        if let Some(look) = self.look
+            && self.found.intact >= look.from
+            && !(look.is_good)(&self.head)
+        {
+            return self.fails(Fault::Value);
         }
         let head = self.head.split_first_chunk::<8>();
         let Some((sequence, rows)) = head else {

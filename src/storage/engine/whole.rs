@@ -10,11 +10,15 @@
 //! synced. Such an end is cut off, so that no record stands behind a gap.
 
 use super::files::is_file_of_copy;
+use crate::encoding::keys;
+use crate::encoding::values::ValueRef;
 use crate::storage::engine::options::StorageConfig;
-use crate::storage::engine::wal::{self, marks};
+use crate::storage::engine::values::Segments;
+use crate::storage::engine::wal::{self, Look, batch, marks};
 use crate::storage::{Result, StorageError};
 use crate::sys::files::sync_dir;
 use rustix::fs::{FlockOperation, fcntl_lock};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -343,12 +347,29 @@ pub(super) fn inspect_log(dir: &Path) -> Result<Found> {
         .find(|mark| mark.required > 0 && files.iter().all(|(there, _)| *there != mark.number))
         .map(|mark| mark.number);
     let mut chain = LogChain::default();
+    let values = RefCell::new(Segments::of(dir));
     for (number, path) in &files {
         chain.is_broken |= missing_from.is_some_and(|missing| missing < *number);
-        let scan = wal::scan(path)?;
-        found.judge(&mut chain, path, &scan, marks.get(number));
+        let mark = marks.get(number);
+        let is_good = |record: &[u8]| names_what_is_there(&mut values.borrow_mut(), record);
+        // What was written since the last sync may have got to the disk without the values that it
+        // names. After a crash of the process alone, both are there.
+        let look = mark.filter(|mark| mark.machine_restarted).map(|mark| Look {
+            from: mark.required,
+            is_good: &is_good,
+        });
+        let scan = wal::scan_with(path, look)?;
+        found.judge(&mut chain, path, &scan, mark);
     }
     Ok(found)
+}
+
+/// Whether the value log has all that a record names.
+fn names_what_is_there(values: &mut Segments, record: &[u8]) -> bool {
+    batch::each_put(record, |key, row| match keys::split_base(key) {
+        None => true,
+        Some(_) => ValueRef::decode(row).is_ok_and(|at| values.have(&at)),
+    })
 }
 
 /// How far the log files continue one another.

@@ -1,7 +1,8 @@
 //! All rows as they are at one binlog position, for a replica that needs a full sync. Writers
 //! continue meanwhile.
 //!
-//! Rows are sent as they stand on disk, in chunks of a bounded size: so a collection may be larger
+//! Rows are sent as they stand on disk, and with them the bytes that they refer to, in chunks of a
+//! bounded size: so a collection may be larger
 //! than memory, and replication needs no code for each type. The replica must read the same version
 //! of rows; it adopts the key of the hash that orders members (see
 //! [`crate::storage::full_sync::staging`]).
@@ -10,21 +11,25 @@
 //! chunk  key length (4) ‖ key ‖ value length (4) ‖ value ‖ next row …
 //! ```
 
-use crate::encoding::Corrupt;
 use crate::encoding::binlog::Position;
 use crate::encoding::reader::Reader;
 use crate::encoding::system::{self, Counts, State};
-use crate::storage::engine::{Db, Engine, Keyspace, read_counts};
+use crate::encoding::values::ValueRef;
+use crate::encoding::{CollectionId, Corrupt, keys};
+use crate::storage::engine::{Db, Engine, KeepFiles, Keyspace, read_counts};
 use crate::storage::{DbIndex, Result, StorageError};
 use rocksdb::{ReadOptions, SnapshotWithThreadMode};
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 /// A chunk is full when it has so many bytes; one row may be longer.
 const CHUNK_BYTES: usize = 256 << 10;
 /// Bytes that an iterator reads ahead.
 const READAHEAD_BYTES: usize = 2 << 20;
+/// A scan that has read so many bytes reads ahead from then on, and how much at a time.
+const LONG_SCAN_BYTES: usize = 64 << 10;
+const LONG_SCAN_READAHEAD_BYTES: usize = 256 << 10;
 
 /// The metadata of a data set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -53,22 +58,6 @@ pub struct Snapshot<'e> {
     pub keys: u64,
     /// Libraries of functions: names and texts.
     pub libraries: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
-/// Keeps table files from being dropped while it lives.
-struct KeepFiles<'e>(&'e Engine);
-
-impl<'e> KeepFiles<'e> {
-    fn new(engine: &'e Engine) -> Self {
-        *engine.snapshots.lock() += 1;
-        KeepFiles(engine)
-    }
-}
-
-impl Drop for KeepFiles<'_> {
-    fn drop(&mut self) {
-        *self.0.snapshots.lock() -= 1;
-    }
 }
 
 impl Drop for Snapshot<'_> {
@@ -163,15 +152,27 @@ impl Snapshot<'_> {
         let Some((_, keyspace)) = self.dbs.iter().find(|(known, _)| *known == db) else {
             return Ok(ControlFlow::Continue(()));
         };
-        let mut read = ReadOptions::default();
-        read.set_total_order_seek(true);
-        read.fill_cache(false);
-        read.set_iterate_upper_bound(to);
-        let mut rows = self.rows.raw_iterator_cf_opt(&keyspace.cf, read);
-        rows.seek(from);
+        let open = |from: &[u8], readahead: usize| {
+            let mut read = ReadOptions::default();
+            read.set_total_order_seek(true);
+            read.fill_cache(false);
+            read.set_readahead_size(readahead);
+            read.set_iterate_upper_bound(to);
+            let mut rows = self.rows.raw_iterator_cf_opt(&keyspace.cf, read);
+            rows.seek(from);
+            rows
+        };
+        // Most collections are short: reading ahead from the start would read what others need.
+        let (mut rows, mut bytes) = (open(from, 0), 0);
         while let Some((key, value)) = rows.item() {
             if each(key, value)?.is_break() {
                 return Ok(ControlFlow::Break(()));
+            }
+            let was_short = bytes < LONG_SCAN_BYTES;
+            bytes += key.len() + value.len();
+            if was_short && bytes >= LONG_SCAN_BYTES {
+                let key = key.to_vec();
+                rows = open(&key, LONG_SCAN_READAHEAD_BYTES);
             }
             rows.next();
         }
@@ -179,12 +180,40 @@ impl Snapshot<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Calls `each` with all rows, chunk by chunk, until it fails.
+    /// Appends the bytes that a row refers to.
+    fn read_value(&self, at: &ValueRef, out: &mut Vec<u8>) -> Result<()> {
+        self.engine.values.read(at, 0..at.len, out, true)
+    }
+
+    /// Appends a range of the bytes that a long string's base refers to, clipped to them, to `out`.
+    /// Returns the number of bytes of the base.
+    ///
+    /// # Errors
+    /// The string has no base, or its bytes cannot be read.
+    pub fn read_base(
+        &self,
+        db: DbIndex,
+        id: CollectionId,
+        range: Range<u64>,
+        out: &mut Vec<u8>,
+    ) -> Result<u64> {
+        let known = self.dbs.iter().find(|(known, _)| *known == db);
+        let (_, keyspace) = known.ok_or(Corrupt("base of a string"))?;
+        let row = self.rows.get_cf(&keyspace.cf, keys::base(id))?;
+        let at = ValueRef::decode(&row.ok_or(Corrupt("base of a string"))?)?;
+        // While the snapshot lives, no segment is removed.
+        self.engine.values.read(&at, range, out, true)?;
+        Ok(at.len)
+    }
+
+    /// Calls `each` with all rows, chunk by chunk, until it fails. The row of a base has the bytes
+    /// that it refers to.
     pub fn chunks<E: From<StorageError>>(
         &self,
         mut each: impl FnMut(DbIndex, &[u8]) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         let mut chunk = Vec::with_capacity(CHUNK_BYTES + 4096);
+        let mut whole = Vec::new();
         for (db, keyspace) in &self.dbs {
             let mut read = ReadOptions::default();
             read.set_total_order_seek(true);
@@ -192,7 +221,16 @@ impl Snapshot<'_> {
             read.set_readahead_size(READAHEAD_BYTES);
             let mut rows = self.rows.raw_iterator_cf_opt(&keyspace.cf, read);
             rows.seek_to_first();
-            while let Some((key, value)) = rows.item() {
+            while let Some((key, mut value)) = rows.item() {
+                if keys::split_base(key).is_some() {
+                    whole.clear();
+                    whole.shrink_to(2 * CHUNK_BYTES);
+                    self.read_value(
+                        &ValueRef::decode(value).map_err(StorageError::from)?,
+                        &mut whole,
+                    )?;
+                    value = &whole;
+                }
                 for part in [key, value] {
                     let len = u32::try_from(part.len()).unwrap_or(u32::MAX);
                     chunk.extend_from_slice(&len.to_be_bytes());

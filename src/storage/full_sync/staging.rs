@@ -14,9 +14,10 @@
 
 use crate::encoding::binlog::Position;
 use crate::encoding::system::{self, State, Upstream};
-use crate::encoding::{Corrupt, MetaView, tag};
+use crate::encoding::{Corrupt, MetaView, keys, tag};
 use crate::storage::engine::history::{Following, History};
 use crate::storage::engine::lineage;
+use crate::storage::engine::values::{Owner, Pin};
 use crate::storage::engine::{Engine, Keyspace, fail_point};
 use crate::storage::full_sync::audit::Audit;
 use crate::storage::full_sync::snapshot::{ChunkRows, DataSet};
@@ -33,6 +34,7 @@ pub struct Staging {
     parts: BTreeMap<DbIndex, Arc<Keyspace>>,
     /// For the DBs that a master sends as rows.
     audits: BTreeMap<DbIndex, Audit>,
+    pins: Vec<Pin>,
     pub(in crate::storage) engine: Arc<Engine>,
     /// Bytes of rows received.
     pub bytes: u64,
@@ -48,6 +50,7 @@ impl Staging {
         Staging {
             parts: BTreeMap::new(),
             audits: BTreeMap::new(),
+            pins: Vec::new(),
             engine,
             bytes: 0,
             libraries: Vec::new(),
@@ -77,16 +80,34 @@ impl Staging {
                     let found = MetaView::decode(value)?;
                     counts.keys += 1;
                     counts.expires += u64::from(found.meta.expire_ms.is_some());
+                    counts.timed += u64::from(found.meta.due_ms.is_some());
                 }
                 Some(tag) if tag::ALL.contains(tag) => {}
                 _ => return Err(Corrupt("snapshot").into()),
             }
-            batch.put_cf(&part.cf, key, value);
+            match keys::split_base(key) {
+                None => batch.put_cf(&part.cf, key, value),
+                Some(id) => {
+                    let owner = Owner::Base(part.id, id);
+                    let (at, pin) = self.engine.append_value(owner, value)?;
+                    self.keep([pin]);
+                    batch.put_cf(&part.cf, key, at.encode());
+                }
+            }
         }
         self.write(batch)?;
         part.set_counts(counts);
         self.bytes += chunk.len() as u64;
         Ok(())
+    }
+
+    /// Keeps segments of the value log from being collected until the data set is in use or given up.
+    pub(in crate::storage) fn keep(&mut self, pins: impl IntoIterator<Item = Pin>) {
+        for pin in pins {
+            if !self.pins.iter().any(|kept| kept.is_same(&pin)) {
+                self.pins.push(pin);
+            }
+        }
     }
 
     pub(in crate::storage) fn write(&self, batch: WriteBatch) -> Result<()> {
@@ -135,6 +156,8 @@ impl Staging {
 
     pub(in crate::storage) fn flush(&self) -> Result<()> {
         let cfs: Vec<_> = self.parts.values().map(|part| part.cf.clone()).collect();
+        // Before the batch that installs the rows is durable.
+        self.engine.values.sync()?;
         self.engine.flush_families(&cfs)
     }
 }
@@ -177,6 +200,8 @@ impl Engine {
                 Some(row) => batch.put_cf(&self.system_cf, row, part.counts().encode()),
                 None => state.set_counts(part.id, part.counts()),
             }
+            let row = system::timed_row(part.id);
+            batch.put_cf(&self.system_cf, row, part.counts().timed.to_be_bytes());
         }
         for db in 0..self.config.databases {
             match staging.parts.get(&DbIndex(db)) {

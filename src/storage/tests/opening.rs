@@ -32,14 +32,18 @@ fn raw(dir: &Path) -> Db {
     Db::open_cf(&options, dir, names).unwrap()
 }
 
-/// Writes keys to every DB; the n-th gets n + 1 of them, one with an expiry.
+/// Writes keys to every DB; the n-th gets n + 1 of them, one with an expiry and a timed element.
 fn fill(engine: &Arc<Engine>) {
     let mut txn = Txn::new(engine.clone());
     for db in 0..DBS {
         txn.begin(UnixMs(1)).unwrap();
         for key in 0..=db {
             let mut meta = Meta::new(ValueType::String);
-            meta.expire_ms = if key == 0 { UnixMs::MAX } else { UnixMs::NONE };
+            if key == 0 {
+                meta.kind = ValueType::Hash;
+                meta.expire_ms = UnixMs::MAX;
+                meta.due_ms = UnixMs(7);
+            }
             let key = key.to_be_bytes();
             txn.put_key(DbIndex(db), &key, None, meta, b"value")
                 .unwrap();
@@ -54,7 +58,12 @@ fn assert_counts(engine: &Engine) {
     assert_eq!(all.len(), usize::from(DBS));
     for (db, keyspace) in all {
         let keys = u64::from(db.0) + 1;
-        assert_eq!(keyspace.counts(), Counts { keys, expires: 1 }, "{db:?}");
+        let counts = Counts {
+            keys,
+            expires: 1,
+            timed: 1,
+        };
+        assert_eq!(keyspace.counts(), counts, "{db:?}");
     }
     let report = engine.check().unwrap();
     assert_eq!(report.faults, Vec::<String>::new());
@@ -92,13 +101,18 @@ fn counts_of_keyspaces_that_are_gone_count_for_nothing() {
     let counts = Counts {
         keys: 7,
         expires: 0,
+        timed: 0,
     };
-    let stale = engine.db.put_cf(&engine.system_cf, row, counts.encode());
-    stale.unwrap();
+    let timed = system::timed_row(KeyspaceId(100));
+    for (row, value) in [(row, counts.encode().as_slice()), (timed, &[0; 8])] {
+        engine.db.put_cf(&engine.system_cf, row, value).unwrap();
+    }
     assert_counts(&engine);
     drop(engine);
     assert_counts(&open(dir.path()).unwrap());
-    assert_eq!(raw(dir.path()).get(row).unwrap(), None);
+    for row in [row, timed] {
+        assert_eq!(raw(dir.path()).get(row).unwrap(), None);
+    }
 }
 
 #[test]
@@ -130,16 +144,27 @@ fn assert_is_converted(dir: &Path) {
     assert_eq!(version, FORMAT_VERSION.to_be_bytes());
 }
 
-/// Version 3 has more types.
+/// Version 3 has more types, version 4 counts the keys with timed elements.
 #[test]
-fn version_2_has_the_same_rows() {
-    let dir = tempfile::tempdir().unwrap();
-    fill(&open(dir.path()).unwrap());
-    let rows = raw(dir.path());
-    rows.put(system::FORMAT, 2u32.to_be_bytes()).unwrap();
-    drop(rows);
-    assert_counts(&open(dir.path()).unwrap());
-    assert_is_converted(dir.path());
+fn versions_2_and_3_have_no_counts_of_keys_with_timed_elements() {
+    for version in [2u32, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        fill(&open(dir.path()).unwrap());
+        let rows = raw(dir.path());
+        for id in (0..u32::from(DBS)).map(KeyspaceId) {
+            assert_eq!(
+                rows.get(system::timed_row(id)).unwrap().as_deref(),
+                Some(&1u64.to_be_bytes()[..])
+            );
+            rows.delete(system::timed_row(id)).unwrap();
+        }
+        rows.put(system::FORMAT, version.to_be_bytes()).unwrap();
+        drop(rows);
+        for _ in 0..2 {
+            assert_counts(&open(dir.path()).unwrap());
+        }
+        assert_is_converted(dir.path());
+    }
 }
 
 #[test]
@@ -231,6 +256,14 @@ fn a_checkpoint_is_known_as_a_copy() {
     fill(&engine);
     let copy = dir.path().join("copy");
     engine.checkpoint(&copy).unwrap();
+    assert!(is_copy(&copy));
+    let values = copy.join("values");
+    std::fs::create_dir_all(&values).unwrap();
+    std::fs::write(values.join("00000001.values"), "").unwrap();
+    assert!(is_copy(&copy));
+    std::fs::write(values.join("notes"), "precious").unwrap();
+    assert!(!is_copy(&copy), "it has a foreign file");
+    std::fs::remove_dir_all(values).unwrap();
     assert!(is_copy(&copy));
     std::fs::write(copy.join("notes"), "precious").unwrap();
     assert!(!is_copy(&copy), "it has a foreign file");

@@ -4,7 +4,7 @@ use super::MEMTABLES;
 use super::run::config;
 use crate::base::time::UnixMs;
 use crate::encoding::{Meta, ValueType};
-use crate::storage::{DbIndex, Engine, KeyMeta, MemtableRep, Txn, View};
+use crate::storage::{DbIndex, Engine, KeyMeta, MemtableRep, StorageError, Txn, View};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,6 +12,8 @@ const KEYS: usize = 24;
 const THREADS: u64 = 4;
 const TRANSFERS: usize = 3_000;
 const START: i64 = 1_000;
+/// So many keys are locked as a set by an owner that may hold them for long.
+const VERY_MANY: usize = 2_000;
 
 fn name(n: usize) -> Vec<u8> {
     format!("account:{n}").into_bytes()
@@ -51,7 +53,9 @@ fn transfers_between_locked_keys_keep_the_sum() {
             let engine = engine.clone();
             scope.spawn(move || transfer(engine, seed ^ thread))
         };
-        let threads: Vec<_> = (0..THREADS).map(transfer).collect();
+        let mut threads: Vec<_> = (0..THREADS).map(transfer).collect();
+        let engine = engine.clone();
+        threads.push(scope.spawn(move || rotate(engine)));
         let mut sums = 0;
         while sums < KEYS || threads.iter().any(|thread| !thread.is_finished()) {
             txn.begin(UnixMs(1)).unwrap();
@@ -180,6 +184,104 @@ fn transfer(engine: Arc<Engine>, seed: u64) {
     }
     txn.commit().unwrap();
     engine.make_durable().unwrap();
+}
+
+/// Moves the amounts of all keys on by one key, again and again, under the lock of very many keys,
+/// as a worker locks them.
+fn rotate(engine: Arc<Engine>) {
+    let mut txn = Txn::new(engine.clone());
+    txn.for_long();
+    txn.be_impatient();
+    let all = (0..VERY_MANY).map(|n| txn.key_hash(DbIndex(0), &name(n)));
+    let all: Vec<u64> = all.collect();
+    let mut done = 0;
+    while done < TRANSFERS / 50 {
+        txn.begin(UnixMs(1)).unwrap();
+        match txn.lock(all.iter().copied()) {
+            Ok(_) => {}
+            Err(StorageError::Held(_)) => {
+                txn.commit().unwrap();
+                std::thread::yield_now();
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        txn.start_command();
+        let found = (0..KEYS).map(|n| txn.lookup(DbIndex(0), &name(n)).unwrap().unwrap());
+        let found: Vec<KeyMeta> = found.collect();
+        let sum: i64 = found.iter().map(amount).sum();
+        assert_eq!(sum, START * KEYS as i64);
+        for (n, from) in found.iter().enumerate() {
+            let to = (n + 1) % KEYS;
+            write(&mut txn, &name(to), Some(&found[to].meta), amount(from));
+        }
+        txn.finish_command(DbIndex(0), &[b"rotate"]);
+        txn.commit().unwrap();
+        done += 1;
+    }
+}
+
+/// Keys that are locked as a set leave their stripes to other keys, and are locked nevertheless:
+/// for writers, readers, and those that do not wait.
+#[test]
+fn a_set_of_very_many_keys_locks_these_and_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::open(config(dir.path(), MemtableRep::BTree)).unwrap();
+    let [mut worker, mut other] = [(); 2].map(|()| Txn::new(engine.clone()));
+    let owner = worker.for_long();
+    worker.be_impatient();
+    other.be_impatient();
+    let db = DbIndex(0);
+    let hash = |n| engine.key_hash(db, &name(n));
+    let all: Vec<u64> = (0..VERY_MANY).map(hash).collect();
+    for (begun, txn) in [("worker", &mut worker), ("other", &mut other)] {
+        txn.begin(UnixMs(1)).expect(begun);
+    }
+    assert_eq!(worker.lock(all.iter().copied()).unwrap(), 0);
+    // Keys of the same stripes: these do not stand in the lowest bits of a hash.
+    let beside = |n| hash(n) ^ 1;
+    for n in 0..VERY_MANY {
+        let mark = other.lock([beside(n)].into_iter()).unwrap();
+        let held = other.lock([hash(n)].into_iter());
+        assert!(matches!(held, Err(StorageError::Held(by)) if by == owner));
+        other.unlock_since(mark);
+        let held = other.lock_to_read([beside(n), hash(n)].into_iter());
+        assert!(matches!(held, Err(StorageError::Held(by)) if by == owner));
+        assert!(!other.try_lock(db, &name(n)));
+        assert!(worker.try_lock(db, &name(n)));
+    }
+    // Another lock of the worker does not release the set.
+    let mark = worker.lock([hash(VERY_MANY)].into_iter()).unwrap();
+    worker.unlock_since(mark);
+    assert!(!other.try_lock(db, &name(0)));
+    worker.commit().unwrap();
+    assert!(other.try_lock(db, &name(0)));
+    other.commit().unwrap();
+    // An owner that holds nothing for long takes their stripes.
+    other.begin(UnixMs(1)).unwrap();
+    other.lock(all.iter().copied()).unwrap();
+    worker.begin(UnixMs(1)).unwrap();
+    assert!(!worker.try_lock(db, &name(1)));
+    other.commit().unwrap();
+    worker.commit().unwrap();
+    // The thread that applies what a master sends locks a set as well, also behind other rows.
+    let mut link = Txn::new(engine.clone());
+    let begun = link.begin_following(UnixMs(1), |engine| Some(engine.begin_following()));
+    link.receive_stream(begun.unwrap().unwrap(), None);
+    link.begin(UnixMs(1)).unwrap();
+    link.lock([hash(VERY_MANY)].into_iter()).unwrap();
+    assert_eq!(link.lock(all.iter().copied()).unwrap(), 0);
+    other.begin(UnixMs(1)).unwrap();
+    for n in 0..VERY_MANY {
+        let mark = other.lock_to_read([beside(n)].into_iter()).unwrap();
+        let held = other.lock_to_read([hash(n)].into_iter());
+        assert!(matches!(held, Err(StorageError::Held(_))), "{n}");
+        other.unlock_since(mark);
+    }
+    assert!(other.lock([hash(VERY_MANY)].into_iter()).is_ok());
+    link.commit().unwrap();
+    assert!(other.lock([hash(0)].into_iter()).is_ok());
+    other.commit().unwrap();
 }
 
 /// The first writer of a DB creates its keyspace; a turn that had begun before once did not see

@@ -19,6 +19,7 @@ use crate::encoding::system::KeyspaceId;
 use crate::encoding::{CollectionId, ValueType, keys};
 use crate::storage::engine::ColumnFamily;
 use crate::storage::engine::ahead::Place;
+use crate::storage::txn::lending::LONG_ROW;
 use crate::storage::txn::overlay::Step;
 use crate::storage::txn::{Txn, View};
 use crate::storage::{DbIndex, Result, StorageError};
@@ -75,13 +76,38 @@ impl Txn {
     }
 
     /// Writes a row ahead of the batch.
+    ///
+    /// # Errors
+    /// [`StorageError::NoMemory`] if memory for a long row cannot be borrowed.
     pub fn put_early(&mut self, early: &mut Early, key: &[u8], value: &[u8]) -> Result<()> {
+        let bytes = key.len() + value.len();
+        if bytes >= LONG_ROW {
+            return self.put_long_early(early, key, value);
+        }
         early.slice.put_cf(&early.cf, key, value);
         match early.slice.size_in_bytes() >= SLICE_BYTES {
             true if self.engine.disk.is_low() => Err(StorageError::NoRoom),
             true => self.write_slice(std::mem::take(&mut early.slice)),
             false => Ok(()),
         }
+    }
+
+    /// Writes a long row at once, when the memtables have room for it: it is held by a batch and by a
+    /// memtable only.
+    fn put_long_early(&mut self, early: &mut Early, key: &[u8], value: &[u8]) -> Result<()> {
+        self.await_tables(key)?;
+        let bytes = key.len() + value.len();
+        self.hold_row(key, bytes)?;
+        if self.for_tables() > 0 {
+            self.engine.reserve_for_tables(self.for_tables());
+        }
+        early.slice.put_cf(&early.cf, key, value);
+        let written = match self.engine.disk.is_low() {
+            true => Err(StorageError::NoRoom),
+            false => self.write_slice(std::mem::take(&mut early.slice)),
+        };
+        self.released(bytes);
+        written
     }
 
     /// Ends the rows: this turn can read them now.

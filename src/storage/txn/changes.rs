@@ -106,8 +106,14 @@ impl Keys for View {
         self.key_hash(db, key)
     }
 
+    /// May wait for the disk, whatever the command may do: the commands that ask are done, and
+    /// do not run on IO threads.
     fn exists(&self, db: DbIndex, key: &[u8]) -> Result<bool> {
-        Ok(self.meta_of(db, key)?.is_some())
+        let may_wait = self.may_wait();
+        self.set_may_wait(true);
+        let meta = self.meta_of(db, key);
+        self.set_may_wait(may_wait);
+        Ok(meta?.is_some())
     }
 }
 

@@ -17,6 +17,8 @@ const MEMBER_MAX: usize = 1 << 10;
 
 /// Whether reads may wait for the disk, and what they lack otherwise.
 pub(in crate::storage) struct Cold {
+    /// Never, whatever the command.
+    never_waits: bool,
     may_wait: Cell<bool>,
     wanted: RefCell<Vec<ColdRead>>,
 }
@@ -24,6 +26,7 @@ pub(in crate::storage) struct Cold {
 impl Default for Cold {
     fn default() -> Self {
         Cold {
+            never_waits: false,
             may_wait: Cell::new(true),
             wanted: RefCell::default(),
         }
@@ -33,6 +36,10 @@ impl Default for Cold {
 impl Cold {
     pub(super) fn may_wait(&self) -> bool {
         self.may_wait.get()
+    }
+
+    pub(super) fn never_waits(&self) -> bool {
+        self.never_waits
     }
 
     pub(super) fn want(&self, read: ColdRead) {
@@ -60,7 +67,7 @@ impl View {
     /// Whether the next reads may wait for the disk. If not, they fail with
     /// [`crate::storage::StorageError::NotInMemory`] for what is not in memory.
     pub(super) fn set_may_wait(&self, may: bool) {
-        self.cold.may_wait.set(may);
+        self.cold.may_wait.set(may && !self.cold.never_waits);
         if !may && self.has_cold_reads() {
             // Of a command that could do without.
             self.cold.wanted.borrow_mut().clear();
@@ -155,9 +162,16 @@ impl View {
 }
 
 impl Txn {
+    /// From now on no read of this transaction waits for the disk, in a command or not.
+    pub fn never_wait_for_reads(&mut self) {
+        self.cold.never_waits = true;
+        self.set_may_wait(false);
+    }
+
     /// Runs a turn on a thread that may wait for the disk, at first without waiting inside the turn:
     /// other threads would wait for its locks. As long as it fails for want of rows, these are
-    /// brought into memory between two attempts. A turn that fails is abandoned.
+    /// brought into memory between two attempts. The last attempt may wait: it holds keys
+    /// [for long](Txn::hold_for_long). A turn that fails is abandoned.
     pub(in crate::storage) fn with_reads_before<R>(
         &mut self,
         mut turn: impl FnMut(&mut Txn) -> Result<R>,
@@ -170,11 +184,67 @@ impl Txn {
                 Err(StorageError::NotInMemory) => {
                     let reads = self.take_cold_reads();
                     self.engine.wait_for_reads(reads);
+                    self.wait_for_lacked_tables()?;
                 }
                 done => return done,
             }
         }
+        self.hold_for_long(true);
         let done = turn(self);
-        self.abandon_if_failed(done)
+        let done = self.abandon_if_failed(done);
+        self.hold_for_long(false);
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::time::UnixMs;
+    use crate::storage::txn::ReadLimits;
+    use crate::storage::{Engine, StorageConfig};
+
+    /// The turn that may wait for the disk with its keys locked once held them like any other: IO
+    /// threads that needed one of them waited, too.
+    #[test]
+    fn a_turn_whose_rows_never_come_waits_in_the_end_and_keeps_no_thread_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(StorageConfig::for_tests(dir.path().join("db"))).unwrap();
+        let db = DbIndex(0);
+        let (mut txn, mut other) = (Txn::new(engine.clone()), Txn::new(engine.clone()));
+        other.be_impatient();
+        let hash = txn.key_hash(db, b"k");
+        let mut attempts = 0;
+        let done = txn.with_reads_before(|txn| {
+            attempts += 1;
+            txn.begin(UnixMs(1))?;
+            txn.lock([hash].into_iter())?;
+            if !txn.may_wait() {
+                return Err(StorageError::NotInMemory);
+            }
+            other.begin(UnixMs(1))?;
+            let turned_away = other.lock([hash].into_iter());
+            assert!(matches!(turned_away, Err(StorageError::Held(_))));
+            other.commit()?;
+            txn.commit()
+        });
+        done.unwrap();
+        assert_eq!(attempts, MAX_ROUNDS + 1);
+        other.begin(UnixMs(1)).unwrap();
+        other.lock([hash].into_iter()).unwrap();
+        other.commit().unwrap();
+    }
+
+    #[test]
+    fn a_transaction_that_never_waits_says_so_between_commands_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(StorageConfig::for_tests(dir.path().join("db"))).unwrap();
+        let mut txn = Txn::new(engine);
+        assert!(txn.may_wait());
+        txn.never_wait_for_reads();
+        for limits in [ReadLimits::Budget, ReadLimits::InMemory, ReadLimits::None] {
+            txn.limit_reads(limits);
+            assert!(!txn.may_wait());
+        }
     }
 }

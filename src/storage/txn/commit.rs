@@ -277,7 +277,7 @@ impl Txn {
         let view = &self.view;
         for delta in &view.batch.deltas {
             if let Some(keyspace) = view.by_id(delta.keyspace) {
-                engine.put_counts(&mut commit, keyspace, delta.keys, delta.expires, &mut batch);
+                engine.put_counts(&mut commit, keyspace, delta.counts, &mut batch);
             }
         }
         engine.put_state(&mut commit, &mut batch);
@@ -298,7 +298,9 @@ impl Txn {
             return written;
         }
         let all = self.is_exclusive();
-        engine.durability.note_changed(&view.turn.held, all);
+        let of_set = view.turn.set.iter().flat_map(|set| set.stripes());
+        let held = view.turn.held.iter().copied();
+        engine.durability.note_changed(held.chain(of_set), all);
         // Before the first row of the new history is visible to the feeders of replicas.
         if let Some(history) = commit.history.take() {
             engine.publish_history(history);
@@ -306,7 +308,7 @@ impl Txn {
         engine.publish_log(&commit.state);
         for delta in &view.batch.deltas {
             if let Some(keyspace) = view.by_id(delta.keyspace) {
-                keyspace.add(delta.keys, delta.expires);
+                keyspace.add(delta.counts);
             }
         }
         drop(commit);

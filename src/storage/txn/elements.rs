@@ -9,6 +9,12 @@ use crate::storage::txn::events::Class;
 const LOGGED_ELEMENTS: usize = 1024;
 
 impl Txn {
+    /// Counts fields or members that a value has brought and that are not stored, as their time is
+    /// over.
+    pub fn count_expired_elements(&mut self, count: u64) {
+        self.command.expired_elements += count;
+    }
+
     /// Logs that fields or members were removed because their time is over, before anything else of
     /// the current command, and notes the event. So a replica, which removes none by its own clock,
     /// sees the same state when it runs the command.
@@ -30,7 +36,7 @@ impl Txn {
             self.batch.log.append(db, &effect);
         }
         if !members.is_empty() {
-            self.event(class, event, db, key);
+            self.event_before(class, event, db, key);
             self.command.expired_elements += members.len() as u64;
         }
     }

@@ -60,11 +60,18 @@ pub struct Event {
 pub(in crate::storage) struct Events {
     wanted: Class,
     list: Vec<Event>,
+    /// How many there were before the current command.
+    before: usize,
 }
 
 impl Events {
     pub(in crate::storage) fn len(&self) -> usize {
         self.list.len()
+    }
+
+    /// What follows belongs to another command.
+    pub(in crate::storage) fn start_command(&mut self) {
+        self.before = self.list.len();
     }
 
     pub(in crate::storage) fn truncate(&mut self, len: usize) {
@@ -88,6 +95,26 @@ impl View {
     pub fn event(&mut self, class: Class, name: &'static str, db: DbIndex, key: &[u8]) {
         if self.events.wanted.intersects(class) {
             self.keep_event(name, db, key);
+        }
+    }
+
+    /// Like [`View::event`], of what came before all else that the current command does to the key.
+    pub(in crate::storage) fn event_before(
+        &mut self,
+        class: Class,
+        name: &'static str,
+        db: DbIndex,
+        key: &[u8],
+    ) {
+        let last = self.events.list.len();
+        self.event(class, name, db, key);
+        if last < self.events.list.len() {
+            let list = self.events.list.get_mut(self.events.before..);
+            let list = list.unwrap_or_default();
+            let of_key = |event: &Event| event.db == db && *event.key == *key;
+            if let Some(first) = list.iter().position(of_key) {
+                list[first..].rotate_right(1);
+            }
         }
     }
 

@@ -13,7 +13,7 @@
 use crate::base::time::UnixMs;
 use crate::encoding::meta::encode_reclaim;
 use crate::encoding::meta::{Counted, MetaView};
-use crate::encoding::system::KeyspaceId;
+use crate::encoding::system::{CountsChange, KeyspaceId};
 use crate::encoding::{CollectionId, Meta, ValueType, keys};
 use crate::storage::engine::listeners::How;
 use crate::storage::txn::events::{Class, MISS};
@@ -145,15 +145,19 @@ impl View {
         };
         self.delete(keyspace, &keys::meta(key));
         self.note_change(db, key, how);
-        let mut expires = 0;
+        let mut change = CountsChange {
+            keys: -1,
+            ..CountsChange::default()
+        };
         if old.meta.expire_ms.is_some() {
             self.delete(keyspace, &keys::ttl(old.meta.expire_ms, key));
-            expires = -1;
+            change.expires = -1;
         }
         if old.meta.due_ms.is_some() {
             self.delete(keyspace, &keys::due(old.meta.due_ms, key));
+            change.timed = -1;
         }
-        self.change_counts(keyspace, -1, expires);
+        self.change_counts(keyspace, change);
         self.retire(keyspace, old)
     }
 
@@ -192,8 +196,9 @@ impl Txn {
         body: &[u8],
     ) -> Result<()> {
         let keyspace = self.keyspace_for_write(db)?;
-        self.borrow_for_row(key.len() + body.len())?;
-        self.put_parts(keyspace, &keys::meta(key), [&new.encode(), body]);
+        let row_key = keys::meta(key);
+        self.borrow_for_row(&row_key, body.len())?;
+        self.put_parts(keyspace, &row_key, [&new.encode(), body]);
         self.note_change(db, key, How::Written);
         let old_expire_ms = old.map_or(UnixMs::NONE, |m| m.expire_ms);
         if old_expire_ms != new.expire_ms {
@@ -219,10 +224,13 @@ impl Txn {
         } else if old.is_some_and(|m| m.kind != new.kind) && new.due_ms.is_some() {
             self.put(keyspace, &keys::due(new.due_ms, key), &[new.kind as u8]);
         }
-        let keys = i64::from(old.is_none());
-        let expires = i64::from(new.expire_ms.is_some()) - i64::from(old_expire_ms.is_some());
-        if keys != 0 || expires != 0 {
-            self.change_counts(keyspace, keys, expires);
+        let change = CountsChange {
+            keys: i64::from(old.is_none()),
+            expires: i64::from(new.expire_ms.is_some()) - i64::from(old_expire_ms.is_some()),
+            timed: i64::from(new.due_ms.is_some()) - i64::from(old_due_ms.is_some()),
+        };
+        if change != CountsChange::default() {
+            self.change_counts(keyspace, change);
         }
         if old.is_none() {
             self.event(Class::NEW, "new", db, key);
@@ -334,7 +342,7 @@ impl Txn {
         self.delete_rows(db, &[0x00], &[0xFF])?;
         self.note_clear(db);
         self.batch.cleared.push(keyspace);
-        self.change_counts(keyspace, -(counts.keys as i64), -(counts.expires as i64));
+        self.change_counts(keyspace, counts.to_nothing());
         Ok(())
     }
 }

@@ -106,7 +106,10 @@ impl View {
         };
         let hash = self.batch.overlay.hash(keyspace.id, key);
         match self.batch.overlay.get_hashed(hash, keyspace.id, key) {
-            Pending::Put(value) => Ok(Some(Row::Pending(value))),
+            Pending::Put(value) => {
+                self.reads.budget.spend_in_memory()?;
+                Ok(Some(Row::Pending(value)))
+            }
             Pending::Deleted => Ok(None),
             Pending::Unknown if is_cacheable(key) && self.reads.snapshot.is_none() => {
                 let hash = keyspace.cache_hash(hash);
@@ -116,8 +119,16 @@ impl View {
                     .rows
                     .read(hash, key, SmallVec::from_slice)
                 {
-                    Ok(bytes) => Ok(Some(Row::Cached(bytes))),
-                    Err(seen) => self.stored_row(keyspace, hash, key, seen),
+                    Ok(bytes) => {
+                        self.reads.budget.spend_in_memory()?;
+                        Ok(Some(Row::Cached(bytes)))
+                    }
+                    Err(seen) => {
+                        let stored = self.stored_row(keyspace, hash, key, seen)?;
+                        let bytes = stored.as_ref().map_or(0, |row| row.len());
+                        self.reads.budget.spend(bytes)?;
+                        Ok(stored)
+                    }
                 }
             }
             Pending::Unknown => {
@@ -131,7 +142,22 @@ impl View {
     }
 
     /// Like [`View::row`], but calls `look` with the value instead of returning it, so a cached row
-    /// is not copied. `look` must not read other rows.
+    /// is not copied. `look` must not read other rows. The row must be of a kind that is cached.
+    pub fn look_at<R>(
+        &self,
+        db: DbIndex,
+        key: &[u8],
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        debug_assert!(is_cacheable(key));
+        if self.reads.snapshot.is_some() {
+            return Ok(self.row(db, key)?.map(|row| look(&row)));
+        }
+        self.reads.budget.spend_in_memory()?;
+        self.with_row(db, key, look)
+    }
+
+    /// Likewise for a row that the read budget does not count.
     pub(in crate::storage) fn with_row<R>(
         &self,
         db: DbIndex,
@@ -169,10 +195,10 @@ impl View {
         }
     }
 
-    /// A cached meta row, if it is certain to be the row of that snapshot. Its stripe is free
+    /// A cached meta row, if it is certain to be the row of that snapshot. Its key is free
     /// before the cache is read, so a turn that changed the key before the snapshot has updated the
     /// cached row. It is free after that, too, so a turn that has changed the key since, and whose
-    /// row may be cached, has noted its commit. Exclusive turns, which hold no stripes, cannot run
+    /// row may be cached, has noted its commit. Exclusive turns, which hold no keys, cannot run
     /// during this one.
     fn cached_at(
         &self,
@@ -183,15 +209,16 @@ impl View {
     ) -> Option<SmallVec<[u8; 64]>> {
         let key = row_key.strip_prefix(&[tag::META])?;
         let engine = &self.engine;
-        let stripe = Locks::stripe(self.key_hash(db, key));
-        if engine.access.locks.is_taken(stripe) {
+        let key_hash = self.key_hash(db, key);
+        if engine.access.locks.is_taken(key_hash) {
             return None;
         }
         let row = engine
             .memory
             .rows
             .read(cache_hash, row_key, SmallVec::from_slice);
-        let holds = !engine.access.locks.is_taken(stripe)
+        let stripe = Locks::stripe(key_hash);
+        let holds = !engine.access.locks.is_taken(key_hash)
             && engine
                 .durability
                 .is_unchanged_since(snapshot.last_commit, stripe);

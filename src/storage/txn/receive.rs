@@ -39,8 +39,9 @@ impl Txn {
         self.batch.log.is_received()
     }
 
-    /// Logs a row of the master's binlog, whose commands this transaction has run.
-    pub fn log_received(&mut self, position: Position, row: &[u8]) {
-        self.view.batch.log.push_received(position, row);
+    /// Whether it applies rows of a Kedis master's binlog: effects, which depend on no setting of
+    /// this server.
+    pub fn replays_rows(&self) -> bool {
+        self.batch.log.replays_rows()
     }
 }

@@ -372,7 +372,7 @@ impl<'a> Scan<'a> {
         };
         let bytes = row.map_or(0, |(key, value)| key.len() + value.len());
         self.lending.note_read(bytes, self.overlay.bytes())?;
-        self.budget.spend(row.map_or(0, |(_, value)| value.len()))?;
+        self.budget.spend(bytes)?;
         Ok(row)
     }
 

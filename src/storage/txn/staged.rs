@@ -40,6 +40,11 @@ impl Txn {
         self.batch.early.clear();
         self.batch.overlay.clear();
         self.batch.log.clear();
+        let pins = self.batch.values.take_pins();
+        if let Some(staging) = &mut self.staging {
+            staging.keep(pins);
+        }
+        self.batch.values.clear();
         self.batch.deltas.clear();
         self.batch.system_rows.clear();
         self.batch.rank_changes.truncate(0);
@@ -73,7 +78,7 @@ impl Txn {
         }
         for delta in &self.batch.deltas {
             if let Some(keyspace) = self.by_id(delta.keyspace) {
-                keyspace.add(delta.keys, delta.expires);
+                keyspace.add(delta.counts);
             }
         }
         self.refresh_caches();

@@ -10,8 +10,11 @@ pub mod build;
 use crate::base::murmur::murmur2;
 use crate::encoding::{Corrupt, Meta, ValueType, tag};
 use crate::storage::{DbIndex, Txn, View};
+use crate::types::bloom::items::{ask_for, read_each};
 use crate::types::pages::{ARRAY_MAX, Array};
 use crate::types::{self, OpResult};
+use smallvec::SmallVec;
+use std::ops::ControlFlow;
 
 /// Bytes of a counter.
 const COUNTER: u64 = 4;
@@ -104,19 +107,28 @@ impl Sketch {
     /// The estimated count of an item.
     pub fn query(&self, view: &View, db: DbIndex, item: &[u8]) -> OpResult<u32> {
         let mut least = u32::MAX;
-        for offset in self.offsets(item) {
+        read_each(view, self.offsets(item), |offset| {
             least = least.min(self.counter(view, db, offset)?);
-        }
+            Ok(ControlFlow::Continue(()))
+        })?;
         Ok(least)
+    }
+
+    /// Asks for the rows that these items need, after the command has missed one.
+    pub fn ask_for<'i>(&self, view: &View, db: DbIndex, items: impl Iterator<Item = &'i [u8]>) {
+        ask_for(view, items, |item| self.query(view, db, item));
     }
 
     /// Counts an item; returns its estimated count, which is `u32::MAX` from there on.
     /// [`Sketch::save`] must follow.
     pub fn increment(&mut self, txn: &mut Txn, db: DbIndex, item: &[u8], by: u64) -> OpResult<u32> {
+        let mut counters: SmallVec<[(u64, u32); 8]> = SmallVec::new();
+        read_each(txn, self.offsets(item), |offset| {
+            counters.push((offset, self.counter(txn, db, offset)?));
+            Ok(ControlFlow::Continue(()))
+        })?;
         let mut least = u32::MAX;
-        let offsets: Vec<u64> = self.offsets(item).collect();
-        for offset in offsets {
-            let old = self.counter(txn, db, offset)?;
+        for (offset, old) in counters {
             // As in RedisBloom an increment of more than 32 bits counts with its low bits at first.
             let mut new = old.wrapping_add(by as u32);
             if u64::from(new) < by {

@@ -15,10 +15,12 @@ mod compact;
 use crate::base::murmur::murmur64a;
 use crate::encoding::{Corrupt, Meta, ValueType, tag};
 use crate::storage::{DbIndex, Txn, View};
+use crate::types::bloom::items::{ask_for, read_each};
 use crate::types::pages::{ARRAY_MAX, Array};
 use crate::types::{self, OpResult};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::ControlFlow;
 
 /// An empty slot.
 const EMPTY: u8 = 0;
@@ -28,6 +30,10 @@ const TABLES_MAX: usize = 1024;
 
 /// Most buckets of a table.
 const BUCKETS_MAX: u64 = 1 << 56;
+
+/// A filter with this many tables takes no more items. RedisBloom lets a command go on beyond that,
+/// with a search through all tables for each item.
+pub const GROWN_TABLES_MAX: usize = 32;
 
 /// What a new filter is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +68,9 @@ pub struct Cuckoo {
     tables: Vec<u64>,
     array: Array,
 }
+
+/// What it costs to move a fingerprint, in steps of [`View::work`].
+const STEPS_OF_A_MOVE: u64 = 4;
 
 /// Where an item may be.
 #[derive(Debug, Clone, Copy)]
@@ -226,6 +235,8 @@ impl Cuckoo {
     }
 
     fn bucket(&self, view: &View, db: DbIndex, offset: u64) -> OpResult<Vec<u8>> {
+        // Short filters stand in the meta row, and need no other.
+        view.work(1)?;
         let mut bucket = vec![0; self.bucket_size.into()];
         self.array.read(view, db, offset, &mut bucket)?;
         Ok(bucket)
@@ -240,40 +251,60 @@ impl Cuckoo {
         place: Place,
         fingerprint: u8,
     ) -> OpResult<Option<u64>> {
-        for offset in table.offsets(place, self.bucket_size) {
+        let mut found = None;
+        read_each(view, table.offsets(place, self.bucket_size), |offset| {
             let bucket = self.bucket(view, db, offset)?;
-            if let Some(slot) = bucket.iter().position(|slot| *slot == fingerprint) {
-                return Ok(Some(offset + slot as u64));
-            }
-        }
-        Ok(None)
+            let slot = bucket.iter().position(|slot| *slot == fingerprint);
+            found = slot.map(|slot| offset + slot as u64);
+            Ok(match found {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
+            })
+        })?;
+        Ok(found)
+    }
+
+    /// Asks for the rows that these items need, after the command has missed one. Additions begin
+    /// with the youngest table.
+    pub fn ask_for(&self, view: &View, db: DbIndex, items: &[&[u8]], adds: bool) {
+        let first = match adds {
+            true => self.tables.len().saturating_sub(1),
+            false => 0,
+        };
+        let items = items.iter().copied();
+        ask_for(view, items, |item| self.count_from(view, db, item, first));
     }
 
     /// Whether an item seems to be in the filter.
     pub fn contains(&self, view: &View, db: DbIndex, item: &[u8]) -> OpResult<bool> {
         let place = Place::of(item);
-        for table in self.tables() {
-            if self
-                .find(view, db, table, place, place.fingerprint)?
-                .is_some()
-            {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        read_each(view, self.tables(), |table| {
+            let found = self.find(view, db, table, place, place.fingerprint)?;
+            Ok(match found {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
+            })
+        })
     }
 
     /// How often an item seems to have been added.
     pub fn count(&self, view: &View, db: DbIndex, item: &[u8]) -> OpResult<u64> {
+        self.count_from(view, db, item, 0)
+    }
+
+    /// The same without the first tables.
+    fn count_from(&self, view: &View, db: DbIndex, item: &[u8], first: usize) -> OpResult<u64> {
         let place = Place::of(item);
         let mut count = 0;
-        for table in self.tables() {
-            for offset in table.offsets(place, self.bucket_size) {
-                let bucket = self.bucket(view, db, offset)?;
-                let same = bucket.iter().filter(|slot| **slot == place.fingerprint);
-                count += same.count() as u64;
-            }
-        }
+        let size = self.bucket_size;
+        let tables = self.tables().skip(first);
+        let offsets = tables.flat_map(|table| table.offsets(place, size));
+        read_each(view, offsets, |offset| {
+            let bucket = self.bucket(view, db, offset)?;
+            let same = bucket.iter().filter(|slot| **slot == place.fingerprint);
+            count += same.count() as u64;
+            Ok(ControlFlow::Continue(()))
+        })?;
         Ok(count)
     }
 
@@ -322,6 +353,7 @@ impl Cuckoo {
         let mut index = place.first % table.buckets;
         let mut found = false;
         for _ in 0..self.iterations {
+            txn.work(STEPS_OF_A_MOVE)?;
             let bucket = self.changed_bucket(txn, db, table, index, &mut changed)?;
             std::mem::swap(&mut bucket[victim], &mut moving);
             index = other(moving, index) % table.buckets;
@@ -377,7 +409,8 @@ impl Cuckoo {
         let buckets = self.buckets.checked_mul(growth)?;
         let slots = buckets.checked_mul(self.bucket_size.into())?;
         let len = self.array.len().checked_add(slots)?;
-        let fits = buckets < BUCKETS_MAX && len <= ARRAY_MAX && self.tables.len() < TABLES_MAX;
+        let may_grow = self.tables.len() < GROWN_TABLES_MAX;
+        let fits = may_grow && buckets < BUCKETS_MAX && len <= ARRAY_MAX;
         fits.then_some((buckets, len))
     }
 
@@ -386,7 +419,9 @@ impl Cuckoo {
     pub fn delete(&mut self, txn: &mut Txn, db: DbIndex, item: &[u8]) -> OpResult<bool> {
         let place = Place::of(item);
         for table in self.tables().rev() {
-            if let Some(slot) = self.find(txn, db, table, place, place.fingerprint)? {
+            let found = self.find(txn, db, table, place, place.fingerprint);
+            let found = found.inspect_err(|_| self.ask_for(txn, db, &[item], false))?;
+            if let Some(slot) = found {
                 self.array.write(txn, db, slot, &[EMPTY])?;
                 self.items = self.items.wrapping_sub(1);
                 self.deletes = self.deletes.wrapping_add(1);

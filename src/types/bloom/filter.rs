@@ -14,12 +14,15 @@
 pub mod build;
 pub mod chunks;
 
+use crate::base::logarithm;
 use crate::base::murmur::{murmur2, murmur64a};
 use crate::encoding::reader::Reader;
 use crate::encoding::{Corrupt, Meta, ValueType, tag};
 use crate::storage::{DbIndex, Txn, View};
+use crate::types::bloom::items::{ask_for, read_each};
 use crate::types::pages::{ARRAY_MAX, Array};
 use crate::types::{self, OpResult};
+use std::ops::ControlFlow;
 
 /// Error rates and capacities in the options of a filter; RedisBloom stores them.
 const NO_ROUND: u32 = 1;
@@ -41,6 +44,9 @@ const LINKS_MAX: usize = 2048;
 
 /// Most hashes of an item. An error rate of 5e-324 has 1,075.
 const HASHES_MAX: u32 = 2048;
+
+/// What a look into one filter of a chain costs at least, in steps of [`View::work`].
+const STEPS_OF_A_LINK: u64 = 1;
 
 /// What a new filter is for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -87,7 +93,7 @@ impl Link {
         if capacity < 1 || error_rate <= 0.0 || error_rate >= 1.0 {
             return None;
         }
-        let bits_per_item = (error_rate.ln() / LN2_SQUARED).abs();
+        let bits_per_item = (logarithm::ln(error_rate) / LN2_SQUARED).abs();
         let bits = ((capacity as f64 * bits_per_item) as u64).max(1);
         let link = Link {
             capacity,
@@ -278,6 +284,8 @@ impl Filter {
     pub fn contains(&self, view: &View, db: DbIndex, item: &[u8]) -> OpResult<bool> {
         let hashes = self.hashes(item);
         for (link, start) in self.youngest_first() {
+            // Short filters stand in the meta row, and need no other.
+            view.work(STEPS_OF_A_LINK)?;
             if self.has_all(view, db, link.places(hashes), start)? {
                 return Ok(true);
             }
@@ -285,29 +293,28 @@ impl Filter {
         Ok(false)
     }
 
-    /// Whether all these bits are set. If a page is not in memory, the others of the item are asked
-    /// for too, since the command will need them when it runs again.
+    /// Whether all these bits are set.
     fn has_all(
         &self,
         view: &View,
         db: DbIndex,
-        mut places: impl Iterator<Item = (u64, u8)>,
+        places: impl Iterator<Item = (u64, u8)>,
         start: u64,
     ) -> OpResult<bool> {
-        while let Some((byte, mask)) = places.next() {
-            match self.array.byte(view, db, start + byte) {
-                Ok(byte) if byte & mask == 0 => return Ok(false),
-                Ok(_) => {}
-                Err(error) => {
-                    for (byte, _) in places {
-                        // Its errors are met again.
-                        let _ = self.array.byte(view, db, start + byte);
-                    }
-                    return Err(error);
-                }
-            }
-        }
-        Ok(true)
+        let lacks_one = read_each(view, places, |(byte, mask)| {
+            let byte = self.array.byte(view, db, start + byte)?;
+            Ok(match byte & mask {
+                0 => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            })
+        })?;
+        Ok(!lacks_one)
+    }
+
+    /// Asks for the rows that these items need, after the command has missed one.
+    pub fn ask_for(&self, view: &View, db: DbIndex, items: &[&[u8]]) {
+        let items = items.iter().copied();
+        ask_for(view, items, |item| self.contains(view, db, item));
     }
 
     /// Adds an item; [`Filter::save`] must follow.
@@ -329,11 +336,7 @@ impl Filter {
         let start = self.array.len() - last.bytes;
         let mut is_new = false;
         for (byte, mask) in last.places(hashes) {
-            let old = self.array.byte(txn, db, start + byte)?;
-            if old & mask == 0 {
-                self.array.write(txn, db, start + byte, &[old | mask])?;
-                is_new = true;
-            }
+            is_new |= self.array.set_bits(txn, db, start + byte, mask)?;
         }
         if !is_new {
             return Ok(Added::Present);
@@ -371,7 +374,7 @@ impl Filter {
         let bits = match self.options & ENTRIES_ARE_BITS {
             0 => {
                 let wanted = capacity as f64 * link.bits_per_item;
-                link.n2 = wanted.log2().floor() as u8 + 1;
+                link.n2 = exponent(wanted) + 1;
                 let bits = 1u64.checked_shl(link.n2.into())?;
                 let spare = (bits as f64 - wanted) / link.bits_per_item;
                 link.capacity = capacity.checked_add(spare as u64)?;
@@ -391,6 +394,11 @@ impl Filter {
     fn last(&self) -> Result<Link, Corrupt> {
         self.links.last().copied().ok_or(Corrupt("Bloom filter"))
     }
+}
+
+/// The binary logarithm of a number from 1 on, rounded down.
+fn exponent(number: f64) -> u8 {
+    (number.to_bits() >> 52).saturating_sub(1023) as u8
 }
 
 fn read_link(r: &mut Reader<'_>) -> Result<Link, Corrupt> {

@@ -23,6 +23,13 @@ pub(in crate::types) enum Part<'a> {
     Bytes(&'a Array, Range<u64>),
 }
 
+impl Part<'_> {
+    /// An integer.
+    pub(in crate::types) fn number(number: u64) -> Self {
+        Part::Plain(ModulePart::Unsigned(number))
+    }
+}
+
 /// Called with the parts of a value, in the order of the RDB form, until it breaks.
 pub(in crate::types) type EachPart<'e> =
     &'e mut dyn FnMut(&mut dyn Source, Part<'_>) -> OpResult<ControlFlow<()>>;
@@ -45,13 +52,25 @@ pub(in crate::types) trait Parts: Sync {
     fn build<'k>(&self, db: DbIndex, key: &'k [u8]) -> Box<dyn Collect + 'k>;
 }
 
+/// Calls `each` with some parts, until it breaks.
+pub(in crate::types) fn each_of<'p>(
+    source: &mut dyn Source,
+    parts: impl IntoIterator<Item = Part<'p>>,
+    each: EachPart<'_>,
+) -> OpResult<ControlFlow<()>> {
+    for part in parts {
+        if each(source, part)?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
 /// A value under construction.
 pub(in crate::types) trait Collect {
-    /// The version of the encoding of what follows.
-    ///
-    /// # Errors
-    /// The version is not known.
-    fn begin(&mut self, version: u16) -> Result<(), RestoreError>;
+    /// The version of the encoding of what follows, which is not later than the one that is
+    /// written.
+    fn begin(&mut self, _version: u16) {}
 
     /// The next part; never the beginning.
     ///
@@ -160,7 +179,10 @@ impl<P: Parts> Definition for ModuleType<P> {
     }
 
     fn build<'k>(&self, _: &mut Txn, db: DbIndex, key: &'k [u8]) -> OpResult<Box<dyn Build + 'k>> {
-        Ok(Box::new(Building(self.parts.build(db, key))))
+        Ok(Box::new(Building {
+            newest: self.id.version(),
+            value: self.parts.build(db, key),
+        }))
     }
 
     /// What Redis says of all values of modules.
@@ -229,17 +251,25 @@ impl<P: Parts> Definition for ModuleType<P> {
 }
 
 /// Passes the parts of a value on.
-struct Building<'k>(Box<dyn Collect + 'k>);
+struct Building<'k> {
+    /// The latest version of the encoding that is known.
+    newest: u16,
+    value: Box<dyn Collect + 'k>,
+}
 
 impl Build for Building<'_> {
     fn add(&mut self, txn: &mut Txn, element: Element<'_>) -> Result<Added, RestoreError> {
         match element {
             Element::Module(ModulePart::Begin(id)) => {
-                self.0.begin(id.version())?;
+                if id.version() > self.newest {
+                    let what = "values of a later version of RedisBloom";
+                    return Err(rdb::Error::Unsupported(what).into());
+                }
+                self.value.begin(id.version());
                 Ok(Added::New)
             }
             Element::Module(part) => {
-                self.0.part(txn, part)?;
+                self.value.part(txn, part)?;
                 Ok(Added::Uncounted)
             }
             _ => Err(of_another_type()),
@@ -247,7 +277,7 @@ impl Build for Building<'_> {
     }
 
     fn collection(&self) -> Option<CollectionId> {
-        self.0.collection()
+        self.value.collection()
     }
 
     fn counted_tags(&self) -> &'static [u8] {
@@ -255,7 +285,7 @@ impl Build for Building<'_> {
     }
 
     fn finish(self: Box<Self>, txn: &mut Txn) -> Result<(), RestoreError> {
-        self.0.finish(txn)
+        self.value.finish(txn)
     }
 }
 

@@ -15,16 +15,26 @@
 
 pub mod build;
 
+use crate::base::logarithm;
 use crate::base::murmur::murmur2;
 use crate::encoding::reader::Reader;
 use crate::encoding::{CollectionId, Corrupt, Meta, ValueType, keys, tag};
 use crate::storage::{DbIndex, Direction, Txn, View};
+use crate::types::bloom::items::{ask_for, read_each};
 use crate::types::pages::{ARRAY_MAX, Array};
-use crate::types::{self, OpResult};
+use crate::types::{self, OpError, OpResult};
+use smallvec::SmallVec;
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 /// Bytes of a bucket.
 const BUCKET: u64 = 8;
+
+/// Slots of the heap that are searched in a step of [`View::work`].
+const SLOTS_OF_A_STEP: u64 = 16;
+
+/// Most items of a heap whose slots are looked up one by one.
+const SMALL_K: u32 = 128;
 
 /// The seed of fingerprints.
 const FINGERPRINT_SEED: u32 = 1919;
@@ -74,9 +84,11 @@ pub struct Slot {
 }
 
 /// The heap: the item with the lowest count is the first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Heap {
-    slots: Vec<Slot>,
+    id: CollectionId,
+    /// `None`: not read yet.
+    slots: Vec<Option<Slot>>,
     /// Slots that have changed.
     changed: BTreeSet<usize>,
 }
@@ -111,28 +123,49 @@ fn decode_slot(row: &[u8]) -> Result<Slot, Corrupt> {
     })
 }
 
+/// Whether a stored slot has this item.
+fn has_item(row: &[u8], fingerprint: u32, item: &[u8]) -> bool {
+    let same = |(print, rest): (&[u8; 4], &[u8])| {
+        *print == fingerprint.to_be_bytes() && rest.get(4..) == Some(item)
+    };
+    row.split_first_chunk::<4>().is_some_and(same)
+}
+
 impl Heap {
+    /// A slot, which is read when it is first needed.
+    fn slot(&mut self, view: &View, db: DbIndex, at: usize) -> OpResult<&mut Slot> {
+        let slot = &mut self.slots[at];
+        let read = match slot.take() {
+            Some(read) => read,
+            None => {
+                let stored = view.look_at(db, &slot_key(self.id, at), decode_slot)?;
+                stored.transpose()?.unwrap_or_default()
+            }
+        };
+        Ok(slot.insert(read))
+    }
+
     /// Moves a slot down to its place.
-    fn sift_down(&mut self, start: usize) {
+    fn sift_down(&mut self, view: &View, db: DbIndex, start: usize) -> OpResult<()> {
         let len = self.slots.len();
         let mut at = start;
         self.changed.insert(at);
         loop {
             let mut child = 2 * at + 1;
             if child >= len {
-                return;
+                return Ok(());
             }
-            let count = |slot: usize| self.slots[slot].count;
-            if child + 1 < len && count(child) > count(child + 1) {
+            let mut count = |slot: usize| Ok::<_, OpError>(self.slot(view, db, slot)?.count);
+            if child + 1 < len && count(child)? > count(child + 1)? {
                 child += 1;
             }
             let stays = match at == start {
-                true => count(child) > count(at),
+                true => count(child)? > count(at)?,
                 // RedisBloom moves an item below one of the same count at the first step only.
-                false => count(child) >= count(at),
+                false => count(child)? >= count(at)?,
             };
             if stays {
-                return;
+                return Ok(());
             }
             self.slots.swap(at, child);
             self.changed.insert(child);
@@ -140,10 +173,22 @@ impl Heap {
         }
     }
 
-    fn find(&self, fingerprint: u32, item: &[u8]) -> Option<usize> {
-        self.slots
-            .iter()
-            .rposition(|slot| slot.fingerprint == fingerprint && slot.item.as_deref() == Some(item))
+    /// The slot of an item. Slots that are not read yet are only compared.
+    fn find(&self, view: &View, db: DbIndex, print: u32, item: &[u8]) -> OpResult<Option<usize>> {
+        for (at, slot) in self.slots.iter().enumerate().rev() {
+            let is_it = match slot {
+                Some(slot) => slot.fingerprint == print && slot.item.as_deref() == Some(item),
+                None => {
+                    let same = |row: &[u8]| has_item(row, print, item);
+                    let found = view.look_at(db, &slot_key(self.id, at), same)?;
+                    found.unwrap_or(false)
+                }
+            };
+            if is_it {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -197,7 +242,10 @@ impl TopK {
     pub fn save(&self, txn: &mut Txn, db: DbIndex, key: &[u8]) -> OpResult<()> {
         if let Some(heap) = &self.heap {
             for at in &heap.changed {
-                let (slot, row_key) = (&heap.slots[*at], slot_key(self.id, *at));
+                let row_key = slot_key(self.id, *at);
+                let Some(slot) = &heap.slots[*at] else {
+                    continue;
+                };
                 let Some(item) = &slot.item else {
                     // An item of count 0 can change places with an empty slot.
                     if txn.row(db, &row_key)?.is_some() {
@@ -222,29 +270,41 @@ impl TopK {
             .put(txn, db, key, self.old.as_ref(), ValueType::TopK, &head)
     }
 
-    /// Reads the heap unless it was read already.
+    /// The heap. Slots of a small one that is full are read when they are needed: each is found in
+    /// the row cache, in less time than a scan takes for it. Empty slots would not be found there.
     fn heap(&mut self, view: &mut View, db: DbIndex) -> OpResult<&mut Heap> {
         let heap = match self.heap.take() {
             Some(heap) => heap,
+            None if self.plan.k <= SMALL_K && self.stored_least(view, db)?.is_some() => Heap {
+                id: self.id,
+                slots: vec![None; self.plan.k as usize],
+                changed: BTreeSet::new(),
+            },
             None => self.read_heap(view, db)?,
         };
         Ok(self.heap.insert(heap))
     }
 
+    /// Counts the work of a search through the slots of the heap.
+    fn search_heap(&self, view: &View) -> OpResult<()> {
+        Ok(view.work(u64::from(self.plan.k) / SLOTS_OF_A_STEP)?)
+    }
+
     fn read_heap(&self, view: &mut View, db: DbIndex) -> OpResult<Heap> {
         let k = self.plan.k as usize;
-        let mut slots = Vec::new();
+        let mut slots: Vec<Option<Slot>> = Vec::new();
         let from = keys::element_prefix(tag::TOPK_SLOT, self.id);
         let to = keys::element_end(tag::TOPK_SLOT, self.id);
         let mut rows = view.scan(db, &from, &to, Direction::Forward)?;
         while let Some((row_key, row)) = rows.next()? {
             let at = usize::try_from(keys::split_indexed(row_key)?).ok();
             let at = at.filter(|at| *at < k).ok_or(Corrupt("top-k slot"))?;
-            slots.resize(at, Slot::default());
-            slots.push(decode_slot(row)?);
+            slots.resize(at, Some(Slot::default()));
+            slots.push(Some(decode_slot(row)?));
         }
-        slots.resize(k, Slot::default());
+        slots.resize(k, Some(Slot::default()));
         Ok(Heap {
+            id: self.id,
             slots,
             changed: BTreeSet::new(),
         })
@@ -252,13 +312,18 @@ impl TopK {
 
     /// The lowest count in the heap.
     fn least(&self, view: &View, db: DbIndex) -> OpResult<u32> {
-        if let Some(heap) = &self.heap {
-            return Ok(heap.slots.first().map_or(0, |slot| slot.count));
+        let read = self.heap.as_ref().and_then(|heap| heap.slots.first());
+        if let Some(Some(first)) = read {
+            return Ok(first.count);
         }
-        Ok(match view.row(db, &slot_key(self.id, 0))? {
-            Some(row) => decode_slot(&row)?.count,
-            None => 0,
-        })
+        Ok(self.stored_least(view, db)?.unwrap_or(0))
+    }
+
+    /// The same, as it is stored; `None`: the heap is not full.
+    fn stored_least(&self, view: &View, db: DbIndex) -> OpResult<Option<u32>> {
+        let count = |row: &[u8]| decode_slot(row).map(|slot| slot.count);
+        let stored = view.look_at(db, &slot_key(self.id, 0), count)?;
+        Ok(stored.transpose()?)
     }
 
     /// The offsets of the buckets of an item, one in each row.
@@ -287,9 +352,13 @@ impl TopK {
     ) -> OpResult<Option<Vec<u8>>> {
         let print = fingerprint(item);
         let least = self.least(txn, db)?;
+        let mut buckets: SmallVec<[_; 8]> = SmallVec::new();
+        read_each(txn, self.offsets(item), |offset| {
+            buckets.push((offset, self.bucket(txn, db, offset)?));
+            Ok(ControlFlow::Continue(()))
+        })?;
         let mut most = 0;
-        for offset in self.offsets(item) {
-            let old = self.bucket(txn, db, offset)?;
+        for (offset, old) in buckets {
             let (owner, count) = old;
             let new = if count == 0 {
                 (print, by)
@@ -309,22 +378,21 @@ impl TopK {
         if most < least {
             return Ok(None);
         }
+        self.search_heap(txn)?;
         let heap = self.heap(txn, db)?;
-        if let Some(at) = heap.find(print, item) {
-            heap.slots[at].count = most;
-            heap.sift_down(at);
+        if let Some(at) = heap.find(txn, db, print, item)? {
+            heap.slot(txn, db, at)?.count = most;
+            heap.sift_down(txn, db, at)?;
             return Ok(None);
         }
-        let Some(first) = heap.slots.first_mut() else {
-            return Ok(None);
-        };
+        let first = heap.slot(txn, db, 0)?;
         let slot = Slot {
             fingerprint: print,
             count: most,
             item: Some(item.to_vec()),
         };
         let expelled = std::mem::replace(first, slot).item;
-        heap.sift_down(0);
+        heap.sift_down(txn, db, 0)?;
         Ok(expelled)
     }
 
@@ -334,13 +402,21 @@ impl TopK {
         let (owner, mut count) = bucket;
         let mut left = by;
         while left > 0 {
-            let chance = self.plan.decay.powf(f64::from(count));
-            // The attempts up to the first success are drawn at once.
-            let attempts = match chance < 1.0 {
-                true => 1.0 + ((-self.draw(print)).ln_1p() / (-chance).ln_1p()).floor(),
-                false => 1.0,
+            let chance = logarithm::power(self.plan.decay, count);
+            let drawn = match chance < 1.0 {
+                true => self.draw(print),
+                false => 0.0,
             };
-            if attempts.is_nan() || attempts > f64::from(left) {
+            // The attempts up to the first success are drawn at once.
+            let attempts = if drawn < chance {
+                1.0
+            } else if left == 1 {
+                break;
+            } else {
+                1.0 + (logarithm::ln_1p(-drawn) / logarithm::ln_1p(-chance)).floor()
+            };
+            // A payload may have any decay.
+            if !(1.0..=f64::from(left)).contains(&attempts) {
                 break;
             }
             left -= attempts as u32 - 1;
@@ -366,8 +442,9 @@ impl TopK {
 
     /// Whether an item is among those that are kept.
     pub fn contains(&mut self, view: &mut View, db: DbIndex, item: &[u8]) -> OpResult<bool> {
+        self.search_heap(view)?;
         let heap = self.heap(view, db)?;
-        Ok(heap.find(fingerprint(item), item).is_some())
+        Ok(heap.find(view, db, fingerprint(item), item)?.is_some())
     }
 
     /// The estimated count of an item.
@@ -376,18 +453,39 @@ impl TopK {
         let least = self.least(view, db)?;
         let is_kept = self.contains(view, db, item)?;
         let mut most = 0;
-        for offset in self.offsets(item) {
+        read_each(view, self.offsets(item), |offset| {
             let (owner, count) = self.bucket(view, db, offset)?;
             if owner == print && (!is_kept || count >= least) {
                 most = most.max(count);
             }
-        }
+            Ok(ControlFlow::Continue(()))
+        })?;
         Ok(most)
+    }
+
+    /// Asks for the buckets that these items need, and for the heap, after the command has missed a
+    /// row.
+    pub fn ask_for<'i>(&self, view: &mut View, db: DbIndex, items: impl Iterator<Item = &'i [u8]>) {
+        // Its errors are met again.
+        let _ = self.read_heap(view, db);
+        ask_for(view, items, |item| {
+            read_each(view, self.offsets(item), |offset| {
+                self.bucket(view, db, offset)?;
+                Ok(ControlFlow::Continue(()))
+            })
+        });
     }
 
     /// The kept items with a count, the most frequent first.
     pub fn list(&mut self, view: &mut View, db: DbIndex) -> OpResult<Vec<Slot>> {
-        let mut slots = self.heap(view, db)?.slots.clone();
+        let mut heap = match self.heap.take() {
+            Some(heap) => heap,
+            None => self.read_heap(view, db)?,
+        };
+        let all = 0..heap.slots.len();
+        let slots: OpResult<Vec<Slot>> = all.map(|at| heap.slot(view, db, at).cloned()).collect();
+        self.heap = Some(heap);
+        let mut slots = slots?;
         slots.retain(|slot| slot.count > 0);
         slots.sort_by_key(|slot| std::cmp::Reverse(slot.count));
         Ok(slots)

@@ -36,7 +36,7 @@ fn file(write: impl FnOnce(&mut FileWriter<Vec<u8>>)) -> Vec<u8> {
 fn put(writer: &mut FileWriter<Vec<u8>>, key: &[u8], elements: &[Element<'_>]) {
     let kind = match elements.first() {
         Some(Element::Item(_)) => ValueType::List,
-        Some(Element::Member(_)) => ValueType::Set,
+        Some(Element::Member { .. }) => ValueType::Set,
         Some(Element::Scored(..)) => ValueType::Zset,
         _ => ValueType::Hash,
     };
@@ -109,7 +109,7 @@ fn collections_larger_than_a_commit() {
         .collect();
     let value = vec![b'v'; 3_000];
     let items: Vec<Element<'_>> = names.iter().map(|n| Element::Item(n)).collect();
-    let members: Vec<Element<'_>> = names.iter().map(|n| Element::Member(n)).collect();
+    let members: Vec<Element<'_>> = names.iter().map(|n| Element::member(n)).collect();
     let fields: Vec<Element<'_>> = names.iter().map(|n| field(n, &value)).collect();
     let scored: Vec<Element<'_>> = (0..)
         .zip(&names)

@@ -3,6 +3,7 @@
 use super::read::Val;
 use crate::encoding::json::Item;
 use regex::{Regex, RegexBuilder};
+use std::cell::OnceCell;
 use std::rc::Rc;
 
 /// Most bytes of a compiled pattern.
@@ -15,6 +16,9 @@ pub struct Path {
     pub segments: Vec<Segment>,
     /// Whether it is a legacy path.
     pub is_legacy: bool,
+    /// What is calculated, if that is more than what segments select: there are no segments
+    /// then, and the results stand nowhere in the document.
+    pub projection: Option<Expr>,
 }
 
 /// A part of a path.
@@ -47,12 +51,13 @@ impl Path {
         Path {
             segments: Vec::new(),
             is_legacy: true,
+            projection: None,
         }
     }
 
     /// Whether it is the root.
     pub fn is_root(&self) -> bool {
-        self.segments.is_empty()
+        self.segments.is_empty() && self.projection.is_none()
     }
 
     /// Whether it selects at most one value of any document.
@@ -81,6 +86,8 @@ pub enum Expr {
     Call(Function, Vec<Expr>, Option<Pattern>),
     /// `+ - * / %`.
     Arithmetic(Box<(Expr, Expr)>, u8),
+    /// A sign in front of a term.
+    Sign(Box<Expr>, u8),
     /// A comparison.
     Compare(Box<(Expr, Expr)>, Operator, Option<Pattern>),
     /// Whether there is such a value.
@@ -139,6 +146,8 @@ pub enum Function {
     Match,
     /// Whether a pattern is in the string.
     Search,
+    /// Strings one after another.
+    Concat,
     /// Smallest of an array's numbers.
     Min,
     /// Largest.
@@ -147,6 +156,8 @@ pub enum Function {
     Sum,
     /// Mean.
     Avg,
+    /// Standard deviation of all numbers there are.
+    StdDev,
     /// Without a sign.
     Abs,
     /// Rounded down.
@@ -157,6 +168,12 @@ pub enum Function {
     First,
     /// Last element.
     Last,
+    /// Element at an index.
+    Index,
+    /// Keys of objects.
+    Keys,
+    /// Elements and one more.
+    Append,
     /// No function of that name: its result is nothing.
     Unknown,
 }
@@ -170,56 +187,63 @@ impl Function {
             b"value" => Function::Value,
             b"match" => Function::Match,
             b"search" => Function::Search,
+            b"concat" => Function::Concat,
             b"min" => Function::Min,
             b"max" => Function::Max,
             b"sum" => Function::Sum,
             b"avg" => Function::Avg,
+            b"stddev" => Function::StdDev,
             b"abs" => Function::Abs,
             b"floor" => Function::Floor,
             b"ceiling" => Function::Ceiling,
             b"first" => Function::First,
             b"last" => Function::Last,
+            b"index" => Function::Index,
+            b"keys" => Function::Keys,
+            b"append" => Function::Append,
             _ => Function::Unknown,
         }
     }
 }
 
-/// A compiled pattern, and one that has to be the whole string; `None` if the text is no pattern.
-#[derive(Debug)]
-pub struct Pattern(Option<[Regex; 2]>);
+/// A pattern, compiled when it is first used; `None` if its text is no pattern.
+#[derive(Debug, Default)]
+pub struct Pattern(OnceCell<Option<Regex>>);
 
 impl Pattern {
-    /// The pattern of a string that stands in the path, compiled once.
+    /// The pattern of a string that stands in the path.
     pub fn of(expr: &Expr) -> Option<Pattern> {
         match expr {
             Expr::Literal(value) => match value.item() {
-                Ok(Item::Text(text)) => Some(Pattern::compile(text)),
+                Ok(Item::Text(_)) => Some(Pattern::default()),
                 _ => None,
             },
             _ => None,
         }
     }
 
-    pub(super) fn compile(text: &[u8]) -> Pattern {
-        let compile = |text: &str| {
-            RegexBuilder::new(text)
-                .size_limit(PATTERN_BYTES)
-                .build()
-                .ok()
-        };
-        let Ok(text) = std::str::from_utf8(text) else {
-            return Pattern(None);
-        };
-        let whole = compile(&format!("^(?:{text})$"));
-        Pattern(compile(text).zip(whole).map(|(part, whole)| [part, whole]))
+    /// Whether it is compiled.
+    pub(super) fn is_compiled(&self) -> bool {
+        self.0.get().is_some()
     }
 
-    pub(super) fn is_match(&self, text: &[u8], whole: bool) -> bool {
+    /// Whether the pattern with this text is found in a string, or is all of it. It must always be
+    /// asked for the same of both.
+    pub(super) fn is_match(&self, pattern: &[u8], text: &[u8], whole: bool) -> bool {
+        let compiled = self.0.get_or_init(|| {
+            let pattern = std::str::from_utf8(pattern).ok()?;
+            let part = compile(pattern)?;
+            match whole {
+                true => compile(&format!("^(?:{pattern})$")),
+                false => Some(part),
+            }
+        });
         let text = std::str::from_utf8(text).unwrap_or_default();
-        match &self.0 {
-            Some([part, _]) if !whole => part.is_match(text),
-            Some([_, all]) => all.is_match(text),
-            None => false,
-        }
+        compiled.as_ref().is_some_and(|regex| regex.is_match(text))
     }
+}
+
+fn compile(pattern: &str) -> Option<Regex> {
+    let mut builder = RegexBuilder::new(pattern);
+    builder.size_limit(PATTERN_BYTES).build().ok()
 }

@@ -1,12 +1,12 @@
 //! The definition of documents; see [`crate::types::definition`].
 //!
 //! In RDB a document is a value of RedisJSON's module, version 3 of its encoding: one string, the
-//! text. Versions 0 (a tree of nodes) and 2 (the text, and what an index once needed) are read
-//! too.
+//! text, which every RedisJSON reads. Versions 0 (a tree of nodes), 2 (the text, and what an index
+//! once needed) and 4 ([`cbor`]) are read too.
 
 use super::read::{CORRUPT, Rows, Val};
 use super::value::{MAX_DEPTH, Value};
-use super::{JsonBody, put, text};
+use super::{JsonBody, cbor, put, text};
 use crate::encoding::json::{NodeId, split_row_key};
 use crate::encoding::{CollectionId, ValueType, keys, tag};
 use crate::rdb::module::{ModulePart, id_of};
@@ -170,11 +170,18 @@ const V0_ARRAY: u64 = 0x40;
 const V0_MEMBER: u64 = 0x80;
 
 impl BuildJson<'_> {
-    fn text(&mut self, text: &[u8]) -> Result<(), RestoreError> {
+    fn text(&mut self, txn: &Txn, text: &[u8]) -> Result<(), RestoreError> {
         if self.value.is_some() {
             return Err(BAD.into());
         }
-        self.value = Some(Value::parse(text).map_err(|_| BAD)?);
+        let mut hold = |bytes| Ok(txn.will_hold(bytes)?);
+        self.value = Some(match self.version {
+            Some(4) => cbor::decode(text, &mut hold)?,
+            _ => {
+                hold(Value::bytes_of(text))?;
+                Value::parse(text).map_err(|_| BAD)?
+            }
+        });
         Ok(())
     }
 
@@ -270,7 +277,7 @@ impl BuildJson<'_> {
 }
 
 impl Build for BuildJson<'_> {
-    fn add(&mut self, _: &mut Txn, element: Element<'_>) -> Result<Added, RestoreError> {
+    fn add(&mut self, txn: &mut Txn, element: Element<'_>) -> Result<Added, RestoreError> {
         let Element::Module(part) = element else {
             return Err(of_another_type());
         };
@@ -278,14 +285,14 @@ impl Build for BuildJson<'_> {
         self.parts += 1;
         match (self.version, part, at) {
             (None, ModulePart::Begin(id), _) => match id.version() {
-                0 | 2 | 3 => self.version = Some(id.version()),
+                0 | 2..=4 => self.version = Some(id.version()),
                 _ => {
                     let what = "a JSON document of a newer version of RedisJSON";
                     return Err(rdb::Error::Unsupported(what).into());
                 }
             },
             (Some(0), part, _) => self.node(part)?,
-            (Some(_), ModulePart::Text(text), 1) => self.text(text)?,
+            (Some(_), ModulePart::Text(text), 1) => self.text(txn, text)?,
             (Some(2), ModulePart::Unsigned(_), 2) | (Some(2), ModulePart::Text(_), 3 | 4) => {}
             _ => return Err(BAD.into()),
         }

@@ -3,18 +3,25 @@
 
 mod arrays;
 mod build;
+mod joins;
 mod objects;
 
 use super::read::{CORRUPT, LEVELS_MAX, Rows};
 use crate::encoding::CollectionId;
 use crate::encoding::json::{
-    Cursor, Entry, IN_LINE_MAX, Item, Node, NodeId, ROOT_MAX, array_children, item,
-    object_children, object_entry,
+    Cursor, Entry, GONE, IN_LINE_MAX, Item, Node, NodeId, ROOT_MAX, array_children, gone_nodes,
+    gone_row, item, object_children, object_entry,
 };
 use crate::storage::{DbIndex, View};
 use crate::types::{OpError, OpResult};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
+
+/// Rows that a change deletes at most of what it removes.
+const FREED_AT_ONCE: usize = 512;
+
+/// Rows that a change deletes at most of what earlier ones have removed.
+const FREED_LATER: usize = 64;
 
 /// A step of a path to a value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,18 +71,28 @@ pub struct Editor<'v> {
     pub(super) next: NodeId,
     /// Rows that were written or deleted (`None`).
     pub(super) changed: FxHashMap<NodeId, Option<Rc<[u8]>>>,
+    /// How many rows may still be deleted.
+    may_free: usize,
+    /// Nodes that were removed but not deleted.
+    gone: Vec<NodeId>,
 }
 
 impl Rows for Editor<'_> {
     fn node(&self, node: NodeId) -> OpResult<Rc<[u8]>> {
         if let Some(changed) = self.changed.get(&node) {
-            return Ok(changed.clone().ok_or(CORRUPT)?);
+            let row = changed.clone().ok_or(CORRUPT)?;
+            self.scan(row.len())?;
+            return Ok(row);
         }
         super::stored_node(self.view, self.db, self.id.ok_or(CORRUPT)?, node)
     }
 
     fn hash(&self, key: &[u8]) -> u64 {
         self.view.engine().hash.hash(key)
+    }
+
+    fn visit(&self, values: u64) -> OpResult<()> {
+        Ok(self.view.work(values)?)
     }
 
     fn hold(&self, bytes: u64) -> OpResult<()> {
@@ -99,7 +116,43 @@ impl<'v> Editor<'v> {
             count,
             next,
             changed: FxHashMap::default(),
+            may_free: FREED_AT_ONCE,
+            gone: Vec::new(),
         }
+    }
+
+    /// Deletes some of the rows that earlier changes have left, if there are any, and notes which
+    /// ones are left now. A removal so costs no more than a bounded number of rows.
+    pub(super) fn end_gone(&mut self, has_gone: bool) -> OpResult<()> {
+        if !has_gone && self.gone.is_empty() {
+            return Ok(());
+        }
+        let mut nodes = match has_gone {
+            true => match Node::decode(&self.node(GONE)?)? {
+                Node::Gone(nodes) => gone_nodes(nodes)?,
+                _ => return Err(CORRUPT.into()),
+            },
+            false => Vec::new(),
+        };
+        nodes.append(&mut self.gone);
+        if has_gone {
+            self.may_free = FREED_LATER;
+            while self.may_free > 0
+                && let Some(node) = nodes.pop()
+            {
+                self.free_node(node, LEVELS_MAX)?;
+            }
+        }
+        nodes.append(&mut self.gone);
+        match (has_gone, nodes.is_empty()) {
+            (true, true) => self.drop_node(GONE),
+            (_, true) => {}
+            (_, false) => {
+                self.count += u64::from(!has_gone);
+                self.set_node(GONE, gone_row(&nodes));
+            }
+        }
+        Ok(())
     }
 
     fn add_node(&mut self, row: Vec<u8>) -> NodeId {
@@ -141,6 +194,7 @@ impl<'v> Editor<'v> {
         max: usize,
         change: Change<'_>,
     ) -> OpResult<Option<Vec<u8>>> {
+        self.scan(value.len())?;
         let Some((step, rest)) = path.split_first() else {
             return change(self, value);
         };
@@ -197,7 +251,13 @@ impl<'v> Editor<'v> {
     /// Deletes the rows of a value that is no longer there.
     pub fn free(&mut self, value: &[u8]) -> OpResult<()> {
         match item(value)? {
-            Item::TextNode(node, _) => self.drop_node(node),
+            Item::TextNode(node, _) => match self.may_free.checked_sub(1) {
+                Some(left) => {
+                    self.may_free = left;
+                    self.drop_node(node);
+                }
+                None => self.gone.push(node),
+            },
             Item::ArrayNode(node) | Item::ObjectNode(node) => self.free_node(node, LEVELS_MAX)?,
             Item::Array(values) => self.free_all(values)?,
             Item::Object(members) => {
@@ -225,8 +285,14 @@ impl<'v> Editor<'v> {
         Ok(())
     }
 
+    /// Deletes the rows of a node and of all below it, or notes it, if enough were deleted.
     fn free_node(&mut self, node: NodeId, levels: usize) -> OpResult<()> {
         let levels = levels.checked_sub(1).ok_or(CORRUPT)?;
+        let Some(left) = self.may_free.checked_sub(1) else {
+            self.gone.push(node);
+            return Ok(());
+        };
+        self.may_free = left;
         let row = self.node(node)?;
         match Node::decode(&row)? {
             Node::Text(_) => {}
@@ -246,6 +312,7 @@ impl<'v> Editor<'v> {
                     self.free_node(child.node, levels)?;
                 }
             }
+            Node::Gone(_) => return Err(CORRUPT.into()),
         }
         self.drop_node(node);
         Ok(())

@@ -2,13 +2,15 @@
 //!
 //! A path that is `$` or begins with `$.` or `$[` is JSONPath and may select any number of
 //! values. Every other path is a legacy path: `.` is the root, `.a` and `a` are members, and the
-//! same selectors may follow; commands take its first value.
+//! same selectors may follow; commands take its first value. What is calculated (`$.a + 1`,
+//! `length($.a)`, `$.a.length()`, `$.a~`) is a projection, which commands that read allow.
 //!
 //! The parser calls itself for nested filters; [`DEPTH_MAX`] bounds that.
 
 use super::ast::{Expr, Function, Operator, Path, Pattern, Segment, Select};
 use super::read::Val;
 use super::value::Value;
+use crate::encoding::json::Item;
 
 /// Most filters and parentheses inside each other.
 const DEPTH_MAX: usize = 64;
@@ -25,12 +27,17 @@ pub struct BadPath {
 type Parsed<T> = Result<T, BadPath>;
 
 impl Path {
+    /// Whether a text is a legacy path.
+    pub fn is_legacy_text(text: &[u8]) -> bool {
+        !is_json_path(text)
+    }
+
     /// Parses a path.
     ///
     /// # Errors
     /// Where it is wrong.
     pub fn parse(text: &[u8]) -> Parsed<Path> {
-        let is_legacy = !matches!(text, [b'$'] | [b'$', b'.' | b'[', ..]);
+        let is_legacy = Path::is_legacy_text(text);
         let fixed = match text {
             _ if !is_legacy => text.to_vec(),
             b"." => b"$".to_vec(),
@@ -39,17 +46,46 @@ impl Path {
         };
         let mut parser = Parser {
             text: &fixed,
-            at: 1,
+            at: 0,
             depth: 0,
         };
-        let segments = parser.segments(false)?;
+        let (segments, projection) = match parser.sum()? {
+            Expr::Root(segments) => (segments, None),
+            projection => (Vec::new(), Some(projection)),
+        };
         match parser.skip() {
             None => Ok(Path {
                 segments,
                 is_legacy,
+                projection,
             }),
-            Some(_) => Err(parser.expected("'.', '[' or the end")),
+            Some(_) => Err(parser.expected("'.', '[', an operator or the end")),
         }
+    }
+}
+
+/// Text from its first byte that is no space.
+fn without_spaces(text: &[u8]) -> &[u8] {
+    let start = text.iter().position(|byte| *byte != b' ');
+    text.get(start.unwrap_or(text.len())..).unwrap_or_default()
+}
+
+/// Whether a path is JSONPath: it begins with `$`, a parenthesis or a function, perhaps behind a
+/// sign.
+fn is_json_path(text: &[u8]) -> bool {
+    let begins = |text: &[u8]| {
+        let is_root = matches!(text, [b'$'] | [b'$', b'.' | b'[' | b'~', ..]);
+        is_root || text.first() == Some(&b'(')
+    };
+    match text {
+        [b'-' | b'+', operand @ ..] => begins(without_spaces(operand)),
+        [first, ..] if first.is_ascii_alphabetic() || *first == b'_' => {
+            let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+            let len = text.iter().position(|byte| !is_name(byte));
+            let behind = text.get(len.unwrap_or(text.len())..).unwrap_or_default();
+            without_spaces(behind).first() == Some(&b'(')
+        }
+        _ => begins(text),
     }
 }
 
@@ -131,8 +167,8 @@ impl<'p> Parser<'p> {
         parsed
     }
 
-    /// Segments as long as there are any. In a filter a name before `(` is a function.
-    fn segments(&mut self, in_filter: bool) -> Parsed<Vec<Segment>> {
+    /// Segments as long as there are any. A name before `(` is a function.
+    fn segments(&mut self) -> Parsed<Vec<Segment>> {
         let mut segments = Vec::new();
         loop {
             let before = self.at;
@@ -149,16 +185,14 @@ impl<'p> Parser<'p> {
                     self.at += 1;
                     match self.skip() {
                         Some(b'[') => self.bracket(false)?,
-                        _ if in_filter && self.is_call() => {
+                        _ if self.is_call() => {
                             self.at = before;
                             return Ok(segments);
                         }
                         _ => self.name(false)?,
                     }
                 }
-                Some(byte) if segments.is_empty() && in_filter && self.begins_name(byte) => {
-                    self.name(false)?
-                }
+                Some(byte) if segments.is_empty() && self.begins_name(byte) => self.name(false)?,
                 _ => {
                     self.at = before;
                     return Ok(segments);
@@ -170,11 +204,7 @@ impl<'p> Parser<'p> {
 
     /// Whether a first name without a dot stands here, and no operator.
     fn begins_name(&self, byte: u8) -> bool {
-        let is_word = self.word().is_some();
-        let is_sign = byte != b'*' && !is_literal(byte);
-        // Behind a space, signs are those of arithmetic.
-        let after_space = self.at > 0 && self.text.get(self.at - 1) == Some(&b' ');
-        !is_word && !is_sign && !after_space
+        self.word().is_none() && (byte == b'*' || is_literal(byte))
     }
 
     fn word(&self) -> Option<(usize, Operator)> {
@@ -189,7 +219,8 @@ impl<'p> Parser<'p> {
 
     fn is_call(&self) -> bool {
         let name = self.function_name();
-        !name.is_empty() && self.rest().get(name.len()) == Some(&b'(')
+        let behind = self.rest().get(name.len()..).unwrap_or_default();
+        !name.is_empty() && without_spaces(behind).first() == Some(&b'(')
     }
 
     fn function_name(&self) -> &'p [u8] {
@@ -351,21 +382,45 @@ impl<'p> Parser<'p> {
             let inner = self.deeper(Parser::test)?;
             return Ok(Expr::Not(Box::new(inner)));
         }
-        // A parenthesis begins a term or a filter.
-        let (before, depth) = (self.at, self.depth);
-        match self.comparison() {
-            Ok(test) => Ok(test),
-            Err(error) => {
-                let failed = self.at;
-                (self.at, self.depth) = (before, depth);
-                if !self.takes(b"(") {
-                    self.at = failed;
-                    return Err(error);
+        if !self.begins_filter() {
+            return self.comparison();
+        }
+        self.at += 1;
+        let inner = self.deeper(Parser::filter)?;
+        self.demand(b")", "')'")?;
+        Ok(inner)
+    }
+
+    /// Whether a parenthesis stands here that is a filter, and not the first term of a
+    /// comparison: what follows its end tells.
+    fn begins_filter(&self) -> bool {
+        let (mut depth, mut quote, mut rest) = (0usize, None, self.rest());
+        loop {
+            rest = match (rest, quote) {
+                ([b'\\', _, rest @ ..], Some(_)) => rest,
+                ([byte, rest @ ..], Some(open)) => {
+                    quote = (*byte != open).then_some(open);
+                    rest
                 }
-                let inner = self.deeper(Parser::filter)?;
-                self.demand(b")", "')'")?;
-                Ok(inner)
-            }
+                ([byte @ (b'\'' | b'"'), rest @ ..], None) => {
+                    quote = Some(*byte);
+                    rest
+                }
+                ([b'(', rest @ ..], None) => {
+                    depth += 1;
+                    rest
+                }
+                ([b')', rest @ ..], None) if depth == 1 => {
+                    let next = without_spaces(rest).first();
+                    return matches!(next, Some(b']' | b')' | b'&' | b'|'));
+                }
+                ([b')', rest @ ..], None) => {
+                    depth = depth.saturating_sub(1);
+                    rest
+                }
+                ([_, rest @ ..], None) if depth > 0 => rest,
+                _ => return false,
+            };
         }
     }
 
@@ -414,34 +469,44 @@ impl<'p> Parser<'p> {
 
     fn factor(&mut self) -> Parsed<Expr> {
         match self.skip() {
-            Some(b'-') if !self.rest().get(1).is_some_and(u8::is_ascii_digit) => {
+            Some(sign @ (b'-' | b'+')) => {
                 self.at += 1;
-                let zero = Expr::Literal(Val::scalar(&Value::Int(0)));
-                let operand = self.deeper(Parser::factor)?;
-                Ok(Expr::Arithmetic(Box::new((zero, operand)), b'-'))
+                let operand = self.operand()?;
+                let number = match (&operand, sign) {
+                    (Expr::Literal(value), b'-') => match value.item() {
+                        Ok(Item::Int(number)) => number.checked_neg(),
+                        _ => None,
+                    },
+                    _ => None,
+                };
+                Ok(match number {
+                    Some(number) => Expr::Literal(Val::scalar(&Value::Int(number))),
+                    None => Expr::Sign(Box::new(operand), sign),
+                })
             }
-            Some(b'+') => {
-                self.at += 1;
-                self.deeper(Parser::factor)
-            }
-            Some(b'(') => {
-                self.at += 1;
-                let inner = self.sum()?;
-                self.demand(b")", "')'")?;
-                Ok(inner)
-            }
-            _ => {
-                let term = self.term()?;
-                self.methods(term)
-            }
+            _ => self.operand(),
         }
     }
 
-    /// `.length()` and so on behind a term.
-    fn methods(&mut self, mut term: Expr) -> Parsed<Expr> {
+    fn operand(&mut self) -> Parsed<Expr> {
+        if self.skip() == Some(b'(') {
+            self.at += 1;
+            let inner = self.sum()?;
+            self.demand(b")", "')'")?;
+            return Ok(inner);
+        }
+        let mut term = self.term()?;
+        if self.takes(b"~") {
+            return Ok(Expr::Call(Function::Keys, vec![term], None));
+        }
+        // Functions behind a term, which is their first argument.
         loop {
             let before = self.at;
-            if !self.takes(b".") || !self.is_call() {
+            let is_method = self.takes(b".") && {
+                self.skip();
+                self.is_call()
+            };
+            if !is_method {
                 self.at = before;
                 return Ok(term);
             }
@@ -449,20 +514,30 @@ impl<'p> Parser<'p> {
         }
     }
 
+    /// A function and its arguments. Those in front of which it stands are terms.
     fn call(&mut self, first: Option<Expr>) -> Parsed<Expr> {
         let name = self.function_name();
         let function = Function::named(name);
         self.at += name.len();
         self.demand(b"(", "'('")?;
+        let is_method = first.is_some();
         let mut arguments: Vec<Expr> = first.into_iter().collect();
         if !self.takes(b")") {
-            arguments.push(self.sum()?);
-            while self.takes(b",") {
-                arguments.push(self.sum()?);
+            loop {
+                arguments.push(match is_method {
+                    true => self.sum()?,
+                    false => self.deeper(Parser::term)?,
+                });
+                if !self.takes(b",") {
+                    break;
+                }
             }
             self.demand(b")", "')'")?;
         }
-        let pattern = arguments.get(1).and_then(Pattern::of);
+        let pattern = match function {
+            Function::Match | Function::Search => arguments.get(1).and_then(Pattern::of),
+            _ => None,
+        };
         Ok(Expr::Call(function, arguments, pattern))
     }
 
@@ -470,11 +545,11 @@ impl<'p> Parser<'p> {
         match self.skip() {
             Some(b'@') => {
                 self.at += 1;
-                Ok(Expr::Current(self.segments(true)?))
+                Ok(Expr::Current(self.segments()?))
             }
             Some(b'$') => {
                 self.at += 1;
-                Ok(Expr::Root(self.segments(true)?))
+                Ok(Expr::Root(self.segments()?))
             }
             Some(byte) if byte.is_ascii_alphabetic() && self.is_call() => self.call(None),
             _ => Ok(Expr::Literal(Val::scalar(&self.literal()?))),

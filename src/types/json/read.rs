@@ -20,6 +20,19 @@ pub trait Rows {
     /// The hash of a key, by which members of large objects are found.
     fn hash(&self, key: &[u8]) -> u64;
 
+    /// Counts values that are looked at.
+    ///
+    /// # Errors
+    /// That takes too long here.
+    fn visit(&self, _values: u64) -> OpResult<()> {
+        Ok(())
+    }
+
+    /// The same for bytes that are scanned.
+    fn scan(&self, bytes: usize) -> OpResult<()> {
+        self.visit(1 + (bytes / SCANNED_IN_VISIT) as u64)
+    }
+
     /// Announces that the command holds so many bytes more.
     ///
     /// # Errors
@@ -91,6 +104,9 @@ type EachMember<'e> = &'e mut dyn FnMut(&[u8], Val) -> OpResult<ControlFlow<()>>
 
 pub(super) const CORRUPT: Corrupt = Corrupt("JSON");
 
+/// So many bytes are scanned while a value is looked at.
+const SCANNED_IN_VISIT: usize = 64;
+
 /// Most levels of nodes of a container: no container has more.
 pub(super) const LEVELS_MAX: usize = 16;
 
@@ -146,9 +162,15 @@ impl Val {
     /// A copy of a string; `None` for other values.
     pub fn text(&self, rows: &dyn Rows) -> OpResult<Option<Vec<u8>>> {
         Ok(match self.item()? {
-            Item::Text(text) => Some(text.to_vec()),
+            Item::Text(text) => {
+                rows.scan(text.len())?;
+                Some(text.to_vec())
+            }
             Item::TextNode(node, _) => match Node::decode(&rows.node(node)?)? {
-                Node::Text(text) => Some(text.to_vec()),
+                Node::Text(text) => {
+                    rows.scan(text.len())?;
+                    Some(text.to_vec())
+                }
                 _ => return Err(CORRUPT.into()),
             },
             _ => None,
@@ -157,6 +179,7 @@ impl Val {
 
     /// Elements of an array, members of an object, bytes of a string; 0 for other values.
     pub fn len(&self, rows: &dyn Rows) -> OpResult<u64> {
+        rows.scan(self.len)?;
         Ok(match self.item()? {
             Item::Array(values) => count(values, |cursor| cursor.value().map(drop))?,
             Item::Object(members) => count(members, |cursor| cursor.member().map(drop))?,
@@ -173,6 +196,7 @@ impl Val {
 
     /// The element of an array at an index.
     pub fn element(&self, rows: &dyn Rows, index: u64) -> OpResult<Option<Val>> {
+        rows.scan(self.len)?;
         match self.item()? {
             Item::Array(values) => Ok(nth(values, index)?.map(|part| Val::part(&self.row, part))),
             Item::ArrayNode(node) => element_in(rows, node, index),
@@ -182,6 +206,7 @@ impl Val {
 
     /// The member of an object with a key.
     pub fn member(&self, rows: &dyn Rows, key: &[u8]) -> OpResult<Option<Val>> {
+        rows.scan(self.len)?;
         match self.item()? {
             Item::Object(members) => {
                 let mut cursor = Cursor(members);
@@ -201,7 +226,7 @@ impl Val {
     /// Calls `each` with all elements of an array, until it breaks.
     pub fn each_element(&self, rows: &dyn Rows, each: EachItem<'_>) -> OpResult<ControlFlow<()>> {
         match self.item()? {
-            Item::Array(values) => elements_of(&self.row, Cursor(values), 0, each),
+            Item::Array(values) => elements_of(rows, (&self.row, Cursor(values)), 0, each),
             Item::ArrayNode(node) => elements_in(rows, node, (0, LEVELS_MAX), each),
             _ => Ok(ControlFlow::Continue(())),
         }
@@ -213,6 +238,7 @@ impl Val {
             Item::Object(members) => {
                 let mut cursor = Cursor(members);
                 while !cursor.is_empty() {
+                    rows.visit(1)?;
                     let (key, value) = cursor.member()?;
                     if each(key, Val::part(&self.row, value))?.is_break() {
                         return Ok(ControlFlow::Break(()));
@@ -227,6 +253,7 @@ impl Val {
                     let Some(row) = leaves.get(leaf) else {
                         return Err(CORRUPT.into());
                     };
+                    rows.visit(1)?;
                     let part = row.get(start..start + len).ok_or(CORRUPT)?;
                     let Entry { key, value, .. } = object_entry(&mut Cursor(part))?;
                     if each(key, Val::part(row, value))?.is_break() {
@@ -242,9 +269,22 @@ impl Val {
     /// Whether both are equal, as filters and JSON.ARRINDEX compare: an integer is not equal
     /// to a float, the order of members does not count.
     pub fn equals(&self, rows: &dyn Rows, other: &Val, others: &dyn Rows) -> OpResult<bool> {
+        self.is_like(rows, other, others, false)
+    }
+
+    /// The same; `by_value`: an integer may be equal to a float.
+    pub(super) fn is_like(
+        &self,
+        rows: &dyn Rows,
+        other: &Val,
+        others: &dyn Rows,
+        by_value: bool,
+    ) -> OpResult<bool> {
         let (kind, other_kind) = (self.kind()?, other.kind()?);
+        let by_value_alone = by_value && kind != other_kind;
         let of = |kind| match kind {
             Kind::Large => Kind::Float,
+            Kind::Int if by_value_alone => Kind::Float,
             kind => kind,
         };
         if of(kind) != of(other_kind) {
@@ -262,7 +302,7 @@ impl Val {
             Kind::Array => {
                 let differs = self.each_element(rows, &mut |index, mine| {
                     Ok(match other.element(others, index)? {
-                        Some(theirs) if mine.equals(rows, &theirs, others)? => {
+                        Some(theirs) if mine.is_like(rows, &theirs, others, by_value)? => {
                             ControlFlow::Continue(())
                         }
                         _ => ControlFlow::Break(()),
@@ -273,7 +313,7 @@ impl Val {
             Kind::Object => {
                 let differs = self.each_member(rows, &mut |key, mine| {
                     Ok(match other.member(others, key)? {
-                        Some(theirs) if mine.equals(rows, &theirs, others)? => {
+                        Some(theirs) if mine.is_like(rows, &theirs, others, by_value)? => {
                             ControlFlow::Continue(())
                         }
                         _ => ControlFlow::Break(()),
@@ -333,6 +373,7 @@ fn element_in(rows: &dyn Rows, node: NodeId, mut index: u64) -> OpResult<Option<
     let mut node = node;
     for _ in 0..LEVELS_MAX {
         let row = rows.node(node)?;
+        rows.scan(row.len())?;
         match Node::decode(&row)? {
             Node::ArrayLeaf(_, values) => {
                 return Ok(nth(values.0, index)?.map(|part| Val::part(&row, part)));
@@ -367,6 +408,7 @@ fn member_in(rows: &dyn Rows, node: NodeId, key: &[u8]) -> OpResult<Option<Val>>
     let (hash, mut node) = (rows.hash(key), node);
     for _ in 0..LEVELS_MAX {
         let row = rows.node(node)?;
+        rows.scan(row.len())?;
         match Node::decode(&row)? {
             Node::ObjectLeaf(_, mut entries) => {
                 while !entries.is_empty() {
@@ -389,13 +431,14 @@ fn member_in(rows: &dyn Rows, node: NodeId, key: &[u8]) -> OpResult<Option<Val>>
 }
 
 fn elements_of(
-    row: &Rc<[u8]>,
-    mut cursor: Cursor<'_>,
+    rows: &dyn Rows,
+    (row, mut cursor): (&Rc<[u8]>, Cursor<'_>),
     first: u64,
     each: EachItem<'_>,
 ) -> OpResult<ControlFlow<()>> {
     let mut index = first;
     while !cursor.is_empty() {
+        rows.visit(1)?;
         if each(index, Val::part(row, cursor.value()?))?.is_break() {
             return Ok(ControlFlow::Break(()));
         }
@@ -413,7 +456,7 @@ fn elements_in(
     let levels = levels.checked_sub(1).ok_or(CORRUPT)?;
     let row = rows.node(node)?;
     match Node::decode(&row)? {
-        Node::ArrayLeaf(_, values) => elements_of(&row, values, first, each),
+        Node::ArrayLeaf(_, values) => elements_of(rows, (&row, values), first, each),
         Node::ArrayBranch(children) => {
             let mut first = first;
             for child in array_children(children)? {
@@ -438,6 +481,8 @@ fn leaves_of(
     let row = rows.node(node)?;
     match Node::decode(&row)? {
         Node::ObjectLeaf(..) => {
+            // Its members are sorted later.
+            rows.scan(row.len())?;
             leaves.push(row);
             Ok(())
         }

@@ -251,6 +251,129 @@ fn wide_containers_grow_and_shrink() {
     assert_eq!(doc.row_count(), 0);
 }
 
+/// A document that has become small has not many more rows than one that was written so.
+#[test]
+fn what_is_left_of_wide_containers_is_joined() {
+    const WIDE: usize = 6_000;
+    const LEFT: usize = 400;
+    let text = |n: usize| Value::Text(format!("text {n}"));
+    for name in ["a", "o"] {
+        let part = match name {
+            "a" => Value::Array((0..WIDE).map(text).collect()),
+            _ => Value::Object((0..WIDE).map(|n| (format!("key:{n}"), text(n))).collect()),
+        };
+        let whole = Value::Object(vec![(name.to_owned(), part)]);
+        let mut fixture = Fixture::new(whole, 11);
+        fixture.commit();
+        let path = [Step::Key(name.as_bytes().into())];
+        let remove = |fixture: &mut Fixture, to: usize| {
+            loop {
+                let at = fixture.below(usize::MAX);
+                let (at, key) = match at_path(&mut fixture.model, name) {
+                    Value::Array(values) if values.len() > to => {
+                        let at = at % values.len();
+                        values.remove(at);
+                        (at, String::new())
+                    }
+                    Value::Object(members) if members.len() > to => {
+                        let at = at % members.len();
+                        (at, members.remove(at).0)
+                    }
+                    _ => return,
+                };
+                let mut doc = Doc::load(&mut fixture.txn, DB, KEY).unwrap().unwrap();
+                doc.change(&mut fixture.txn, KEY, |editor, root| {
+                    let change: Change<'_> = &mut |editor, value| match name {
+                        "a" => editor.splice(value, at as u64, 1, &Pieces::default(), IN_LINE_MAX),
+                        _ => editor.remove_member(value, key.as_bytes(), IN_LINE_MAX),
+                    };
+                    Ok(((), editor.edit(&root, &path, change)?))
+                })
+                .unwrap();
+            }
+        };
+        remove(&mut fixture, LEFT);
+        fixture.check(name);
+        let rows = Doc::load(&mut fixture.txn, DB, KEY).unwrap().unwrap();
+        let dense = Fixture::new(fixture.model.clone(), 1);
+        let mut dense = dense.txn;
+        let dense = Doc::load(&mut dense, DB, KEY).unwrap().unwrap();
+        let (rows, dense) = (rows.row_count(), dense.row_count());
+        assert!(
+            rows <= 3 * dense,
+            "{name}: {rows} rows, {dense} if written at once"
+        );
+        // As a few elements it is in line, and grows again.
+        remove(&mut fixture, 3);
+        fixture.check(name);
+        let doc = Doc::load(&mut fixture.txn, DB, KEY).unwrap().unwrap();
+        assert_eq!(doc.row_count(), 0, "{name}");
+    }
+}
+
+fn at_path<'v>(model: &'v mut Value, name: &str) -> &'v mut Value {
+    at(model, &[Step::Key(name.as_bytes().into())])
+}
+
+/// A removal deletes a bounded number of rows, and later changes delete the rest.
+#[test]
+fn large_parts_are_removed_bit_by_bit() {
+    let numbers = |n: i64| Value::Array((0..n).map(Value::Int).collect());
+    let texts = (0..2_000).map(|n| Value::Text(format!("{n}{}", "x".repeat(1_100))));
+    let members = (0..20_000)
+        .map(|n| (format!("key:{n}"), Value::Int(n)))
+        .collect();
+    let parts = [
+        ("n", Value::Int(0)),
+        ("a", numbers(400_000)),
+        ("t", Value::Array(texts.collect())),
+        ("o", Value::Object(members)),
+    ];
+    let parts = parts.map(|(name, value)| (name.to_owned(), value));
+    let mut fixture = Fixture::new(Value::Object(parts.to_vec()), 3);
+    let change = |fixture: &mut Fixture, work: Change<'_>| {
+        fixture.commit();
+        let mut doc = Doc::load(&mut fixture.txn, DB, KEY).unwrap().unwrap();
+        let before = doc.row_count();
+        doc.change(&mut fixture.txn, KEY, |editor, root| {
+            Ok(((), work(editor, &root)?))
+        })
+        .unwrap();
+        before.saturating_sub(doc.row_count())
+    };
+    for name in ["a", "t", "o"] {
+        let deleted = change(&mut fixture, &mut |editor, root| {
+            editor.remove_member(root, name.as_bytes(), ROOT_MAX)
+        });
+        assert!(deleted <= 600, "{name}: {deleted} rows at once");
+        if let Value::Object(members) = &mut fixture.model {
+            members.retain(|(member, _)| member != name);
+        }
+        fixture.check(name);
+    }
+    let mut changes = 0;
+    let path = [Step::Key(b"n"[..].into())];
+    loop {
+        let left = Doc::load(&mut fixture.txn, DB, KEY).unwrap().unwrap();
+        if left.row_count() == 0 {
+            break;
+        }
+        let deleted = change(&mut fixture, &mut |editor, root| {
+            editor.edit(root, &path, &mut |_, _| {
+                let mut out = Vec::new();
+                Value::Int(changes).in_line(&mut out);
+                Ok(Some(out))
+            })
+        });
+        assert!(deleted <= 70, "{deleted} rows at once");
+        changes += 1;
+        assert!(changes < 1_000, "{} rows are left", left.row_count());
+    }
+    assert!(changes > 10);
+    fixture.model = Value::parse(format!(r#"{{"n":{}}}"#, changes - 1).as_bytes()).unwrap();
+    fixture.check("nothing is left");
+}
+
 /// What a change writes does not depend on the size of the document.
 #[test]
 fn a_change_writes_the_rows_of_its_path() {

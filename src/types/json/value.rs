@@ -1,11 +1,15 @@
 //! A JSON value in memory, as it is parsed from text.
 
+use super::narrow::FloatType;
 use crate::encoding::json::{Item, put_item, put_text};
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
 /// Containers may be nested one less than this.
 pub const MAX_DEPTH: usize = 128;
+
+/// Bytes that a value in a document takes while it is parsed.
+const PARSED_BYTES: usize = 64;
 
 /// A value.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,9 +39,38 @@ impl Value {
     /// # Errors
     /// What is wrong, and where; also if containers are nested [`MAX_DEPTH`] deep.
     pub fn parse(text: &[u8]) -> Result<Value, String> {
+        Value::parse_narrow(text, None)
+    }
+
+    /// The same; arrays of numbers are rounded to a type of floats.
+    ///
+    /// # Errors
+    /// As above; also if a number of such an array is too large for the type.
+    pub fn parse_narrow(text: &[u8], narrow: Option<FloatType>) -> Result<Value, String> {
         let text = std::str::from_utf8(text)
             .map_err(|_| "ERR Couldn't parse as UTF-8 string".to_owned())?;
-        serde_json::from_str(text).map_err(|error| error.to_string())
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let value = Values(narrow).deserialize(&mut deserializer);
+        let value = value.map_err(|error| error.to_string())?;
+        deserializer.end().map_err(|error| error.to_string())?;
+        Ok(value)
+    }
+
+    /// Bytes that the value of a text takes at most while it is parsed.
+    pub fn bytes_of(text: &[u8]) -> u64 {
+        let is_separator = |byte: &&u8| matches!(byte, b',' | b':' | b'[' | b'{');
+        let values = text.iter().filter(is_separator).count();
+        (text.len() + values * PARSED_BYTES) as u64
+    }
+
+    /// A number as a float.
+    fn float(&self) -> Option<f64> {
+        match self {
+            Value::Int(number) => Some(*number as f64),
+            Value::Large(number) => Some(*number as f64),
+            Value::Float(number) => Some(*number),
+            _ => None,
+        }
     }
 
     /// Writes the value in line, whatever its size.
@@ -85,13 +118,59 @@ impl Value {
     }
 }
 
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(Values)
+/// Deserializes a value; arrays of numbers are rounded to the type.
+#[derive(Clone, Copy)]
+struct Values(Option<FloatType>);
+
+impl<'de> DeserializeSeed<'de> for Values {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
     }
 }
 
-struct Values;
+/// The elements of an array that may be rounded: a first element that is a number begins it, and
+/// one that is no number ends it, so that the values in front of it are no shorter than their
+/// type has them.
+struct Narrow {
+    of: Option<FloatType>,
+    values: Vec<Value>,
+}
+
+impl Narrow {
+    fn push<E: serde::de::Error>(&mut self, value: Value) -> Result<(), E> {
+        let (Some(of), number) = (self.of, value.float()) else {
+            self.values.push(value);
+            return Ok(());
+        };
+        match number {
+            Some(number) => {
+                let rounded = of.round(number);
+                let rounded = rounded
+                    .ok_or_else(|| E::custom(format_args!("value out of range for {of}")))?;
+                self.values.push(Value::Float(rounded));
+            }
+            None => {
+                self.of = None;
+                self.values.push(value);
+            }
+        }
+        Ok(())
+    }
+
+    fn end(self) -> Value {
+        let Narrow { of, mut values } = self;
+        if let Some(of) = of {
+            for value in &mut values {
+                if let Value::Float(number) = value {
+                    *number = of.shortest(*number);
+                }
+            }
+        }
+        Value::Array(values)
+    }
+}
 
 impl<'de> Visitor<'de> for Values {
     type Value = Value;
@@ -132,17 +211,20 @@ impl<'de> Visitor<'de> for Values {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        let mut values = Vec::new();
-        while let Some(value) = seq.next_element()? {
-            values.push(value);
+        let mut array = Narrow {
+            of: self.0,
+            values: Vec::new(),
+        };
+        while let Some(value) = seq.next_element_seed(self)? {
+            array.push(value)?;
         }
-        Ok(Value::Array(values))
+        Ok(array.end())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut members: Vec<(String, Value)> = Vec::new();
-        while let Some(member) = map.next_entry()? {
-            members.push(member);
+        while let Some(key) = map.next_key()? {
+            members.push((key, map.next_value_seed(self)?));
         }
         u32::try_from(members.len()).map_err(|_| A::Error::custom("an object is too large"))?;
         Ok(Value::object(members))
@@ -211,6 +293,27 @@ mod tests {
             assert!(Value::parse(text.as_bytes()).is_err(), "{text}");
         }
         assert!(Value::parse(b"\"\xFF\"").is_err());
+    }
+
+    #[test]
+    fn arrays_of_numbers_are_rounded() {
+        for (text, rounded) in [
+            ("[1,2.5,0.3]", "[1.0,2.5,0.3]"),
+            (
+                "{\"a\":[3.14159,[42.42]],\"b\":0.56789}",
+                "{\"a\":[3.140625,[42.4]],\"b\":0.56789}",
+            ),
+            ("[0.1,null,0.1]", "[0.0999755859375,null,0.1]"),
+            ("[null,3.14159]", "[null,3.14159]"),
+            ("[]", "[]"),
+        ] {
+            let narrow = Value::parse_narrow(text.as_bytes(), Some(FloatType::F16));
+            assert_eq!(narrow, Value::parse(rounded.as_bytes()), "{text}");
+        }
+        assert_eq!(
+            Value::parse_narrow(b"[0.1,1e100,2]", Some(FloatType::F16)),
+            Err("value out of range for F16 at line 1 column 11".to_owned())
+        );
     }
 
     #[test]

@@ -145,7 +145,10 @@ impl Definition for SetType {
         each: Each<'_>,
     ) -> OpResult<ControlFlow<()>> {
         walk(source, db, stored, &mut |entry| {
-            each(Element::Member(entry.member))
+            each(Element::Member {
+                member: entry.member,
+                expire_ms: entry.expire_ms,
+            })
         })
     }
 
@@ -170,13 +173,28 @@ impl Definition for SetType {
         limits: &Limits,
     ) -> OpResult<&'static str> {
         let is_integer = |member: &[u8]| num::parse_i64(member).is_some();
-        let most = limits.intset_entries;
-        Ok(if all_elements(self, view, db, found, most, is_integer)? {
-            "intset"
-        } else if is_within(self, view, db, found, limits.set)? {
-            "listpack"
-        } else {
-            "hashtable"
+        let (most, has_times) = (limits.intset_entries, found.meta.due_ms.is_some());
+        Ok(
+            if has_times && is_within(self, view, db, found, limits.set)? {
+                "listpackex"
+            } else if has_times {
+                "hashtable"
+            } else if all_elements(self, view, db, found, most, is_integer)? {
+                "intset"
+            } else if is_within(self, view, db, found, limits.set)? {
+                "listpack"
+            } else {
+                "hashtable"
+            },
+        )
+    }
+
+    /// A member with a time has it in its row, and a row more: its place in the order of times.
+    fn row_bytes(&self, element: &Element<'_>) -> Option<u64> {
+        let bytes = element.bytes() as u64 + ROW_OVERHEAD;
+        Some(match element {
+            Element::Member { expire_ms, .. } if expire_ms.is_some() => 2 * (bytes + TIME_BYTES),
+            _ => bytes,
         })
     }
 
@@ -281,29 +299,25 @@ impl<'k> BuildMembers<'k> {
 }
 
 impl Build for BuildMembers<'_> {
-    /// Fields whose time is over are left out, unless the server is a replica.
+    /// Fields and members whose time is over are left out, unless the server is a replica.
     fn add(&mut self, txn: &mut Txn, element: Element<'_>) -> Result<Added, RestoreError> {
         let is_hash = self.value_type == ValueType::Hash;
-        let is_new = match element {
-            Element::Member(member) if !is_hash => self.members.insert(txn, member, &[])?,
-            Element::Field { expire_ms, .. }
-                if is_hash && expire_ms.is_some() && expire_ms <= txn.expiry_now_ms() =>
-            {
-                return Ok(Added::Uncounted);
-            }
+        let (member, value, expire_ms) = match element {
+            Element::Member { member, expire_ms } if !is_hash => (member, &[][..], expire_ms),
             Element::Field {
                 field,
                 value,
                 expire_ms,
-            } if is_hash => {
-                let is_new = self.members.insert(txn, field, value)?;
-                if expire_ms.is_some() {
-                    self.members.set_time(txn, field, expire_ms)?;
-                }
-                is_new
-            }
+            } if is_hash => (field, value, expire_ms),
             _ => return Err(of_another_type()),
         };
+        if element.is_over(txn.expiry_now_ms()) {
+            return Ok(Added::Over);
+        }
+        let is_new = self.members.insert(txn, member, value)?;
+        if expire_ms.is_some() {
+            self.members.set_time(txn, member, expire_ms)?;
+        }
         Ok(if is_new { Added::New } else { Added::Repeated })
     }
 

@@ -7,6 +7,10 @@ use crate::encoding::{ValueType, keys};
 use crate::storage::{DbIndex, Direction, KeyMeta, Txn, Value, View};
 use crate::types::OpResult;
 
+/// Members whose time is over are counted row by row up to here. The number of more is that of a
+/// rank index, which is built once and then kept: a million of them may take minutes to go.
+const FEW_OVER: u64 = 1024;
+
 /// Most bytes that a time takes in a packed body.
 const PACKED_TIME: usize = 9;
 
@@ -42,8 +46,22 @@ impl Members {
         Ok(map)
     }
 
+    /// The hash or set at `key`, if it has members whose time is not over, and their number.
+    pub fn load_living(
+        view: &mut View,
+        db: DbIndex,
+        key: &[u8],
+        kind: ValueType,
+    ) -> OpResult<Option<(Members, u64)>> {
+        let Some(map) = Members::load(view, db, key, kind)? else {
+            return Ok(None);
+        };
+        let len = map.living(view)?;
+        Ok((len > 0).then_some((map, len)))
+    }
+
     /// The number of members whose time is not over.
-    pub fn living(&self, view: &mut View) -> OpResult<u64> {
+    pub(super) fn living(&self, view: &mut View) -> OpResult<u64> {
         match &self.form {
             Form::Packed { len, .. } => Ok(*len as u64),
             Form::Rows { len, .. } => Ok(len.saturating_sub(self.over(view)?)),
@@ -60,12 +78,21 @@ impl Members {
         }
         let from = keys::element_due_from(due_tag, rows.id, self.due_ms);
         let to = keys::element_due_from(due_tag, rows.id, rows.over_ms + 1);
-        let mut due = view.scan(self.db, &from, &to, Direction::Forward)?;
-        let mut count = 0;
-        while due.next()?.is_some() {
-            count += 1;
+        // What was removed lately still stands at the beginning, as tombstones: with an index they are
+        // not passed.
+        if !view.has_rank_index(self.db, &to) {
+            let count = count_rows(view, self.db, &from, &to, FEW_OVER)?;
+            if count < FEW_OVER {
+                return Ok(count);
+            }
         }
-        Ok(count)
+        let Some(start) = view.rank_start_before(self.db, &to)? else {
+            return count_rows(view, self.db, &from, &to, u64::MAX);
+        };
+        let mut near = keys::element_prefix(due_tag, rows.id);
+        near.extend_from_slice(&start.place);
+        let rest = count_rows(view, self.db, &near, &to, u64::MAX)?;
+        Ok(start.before + rest)
     }
 
     /// When a member expires: `None` if there is no such member, 0 if it does not expire.
@@ -107,7 +134,7 @@ impl Members {
                     self.changed |= *time != expire_ms;
                     *time = expire_ms;
                 }
-                self.due_ms = times.iter().copied().fold(UnixMs::NONE, earlier);
+                self.due_ms = earliest(times);
                 return Ok(());
             }
             self.promote(txn)?;
@@ -125,7 +152,9 @@ impl Members {
         match old_ms {
             UnixMs::NONE => *timed += 1,
             old_ms => {
-                txn.delete_row(self.db, &keys::element_due(due_tag, rows.id, old_ms, place))?
+                let old = keys::element_due(due_tag, rows.id, old_ms, place);
+                txn.delete_row(self.db, &old)?;
+                txn.note_row(self.db, &old, false)?;
             }
         }
         let time_row = match self.kind.time_tag() {
@@ -133,11 +162,9 @@ impl Members {
             None => key.clone(),
         };
         txn.put_row(self.db, &time_row, &expire_ms.0.to_be_bytes())?;
-        txn.put_row(
-            self.db,
-            &keys::element_due(due_tag, rows.id, expire_ms, place),
-            &[],
-        )?;
+        let new = keys::element_due(due_tag, rows.id, expire_ms, place);
+        txn.put_row(self.db, &new, &[])?;
+        txn.note_row(self.db, &new, true)?;
         self.due_ms = earlier(self.due_ms, expire_ms);
         self.changed = true;
         Ok(())
@@ -152,7 +179,7 @@ impl Members {
             let index = find(body, self.kind, member)?.map(|entry| entry.index);
             let time = index.and_then(|index| times.get_mut(index));
             let had_one = time.is_some_and(|time| std::mem::take(time).is_some());
-            self.due_ms = times.iter().copied().fold(UnixMs::NONE, earlier);
+            self.due_ms = earliest(times);
             if self.due_ms == UnixMs::NONE {
                 times.clear();
             }
@@ -173,7 +200,9 @@ impl Members {
             Some(tag) => txn.delete_row(self.db, &keys::placed(tag, rows.id, place))?,
             None => txn.put_row(self.db, &key, &[])?,
         }
-        txn.delete_row(self.db, &keys::element_due(due_tag, rows.id, old_ms, place))?;
+        let old = keys::element_due(due_tag, rows.id, old_ms, place);
+        txn.delete_row(self.db, &old)?;
+        txn.note_row(self.db, &old, false)?;
         *timed = timed.saturating_sub(1);
         if *timed == 0 {
             self.due_ms = UnixMs::NONE;
@@ -222,4 +251,19 @@ impl Members {
             Form::Rows { .. } => 0,
         }
     }
+}
+
+/// The first of these times; 0 if all are 0.
+pub(super) fn earliest(times: &[UnixMs]) -> UnixMs {
+    times.iter().copied().fold(UnixMs::NONE, earlier)
+}
+
+/// The number of rows in `[from, to)`, counted up to `most`.
+fn count_rows(view: &mut View, db: DbIndex, from: &[u8], to: &[u8], most: u64) -> OpResult<u64> {
+    let mut rows = view.scan(db, from, to, Direction::Forward)?;
+    let mut count = 0;
+    while count < most && rows.next()?.is_some() {
+        count += 1;
+    }
+    Ok(count)
 }

@@ -1,8 +1,8 @@
 //! The definition of strings; see [`crate::types::definition`].
 
-use super::{Expiry, FRAGMENT_LEN, Long, set};
+use super::{Expiry, FRAGMENT_LEN, Long, base, set};
 use crate::base::num;
-use crate::encoding::meta::{Counted, StringForm};
+use crate::encoding::meta::{Base, LongString, StringForm};
 use crate::encoding::{CollectionId, tag};
 use crate::rdb::Element;
 use crate::rdb::encode::MAX_BUFFERED_BYTES;
@@ -11,7 +11,7 @@ use crate::types::definition::{
     Added, Build, Definition, Each, Hash, Limits, Output, ROW_OVERHEAD, Stored, of_another_type,
     sha1,
 };
-use crate::types::pages::{Pages, each_piece};
+use crate::types::pages::{EachPiece, Pages, each_piece};
 use crate::types::source::Source;
 use crate::types::{OpResult, RestoreError};
 use std::ops::ControlFlow;
@@ -37,10 +37,8 @@ impl Definition for StringType {
         if !stored.meta.rows {
             return each(Element::String(stored.body));
         }
-        let Counted { id, count: len } = Counted::decode(stored.body)?;
-        each_piece(source, db, fragments(id), 0..len, &mut |piece| {
-            each(Element::String(piece))
-        })
+        let long = LongString::decode(stored.body)?;
+        each_piece_of(source, db, long, &mut |piece| each(Element::String(piece)))
     }
 
     fn count(&self, _: Stored<'_>) -> OpResult<u64> {
@@ -60,11 +58,12 @@ impl Definition for StringType {
             to.encoder.value_string(to.key, stored.body, to.out);
             return (to.flush)(to.out);
         }
-        let Counted { id, count: len } = Counted::decode(stored.body)?;
+        let long = LongString::decode(stored.body)?;
+        let len = long.len;
         source.will_make(len)?;
         if len <= MAX_BUFFERED_BYTES as u64 {
             let mut whole = Vec::new();
-            each_piece(source, db, fragments(id), 0..len, &mut |piece| {
+            each_piece_of(source, db, long, &mut |piece| {
                 whole.extend_from_slice(piece);
                 Ok(ControlFlow::Continue(()))
             })
@@ -73,7 +72,7 @@ impl Definition for StringType {
             return (to.flush)(to.out);
         }
         to.encoder.begin_long_string(to.key, len, to.out);
-        each_piece(source, db, fragments(id), 0..len, &mut |piece| {
+        each_piece_of(source, db, long, &mut |piece| {
             to.out.extend_from_slice(piece);
             (to.flush)(to.out)?;
             Ok(ControlFlow::Continue(()))
@@ -109,6 +108,9 @@ impl Definition for StringType {
         samples: u64,
     ) -> OpResult<u64> {
         let long = Long::of(found)?;
+        if long.is_in_value_log() {
+            return Ok(long.len() + ROW_OVERHEAD);
+        }
         let (mut seen, mut seen_bytes, mut passed) = (0u64, 0u64, None);
         long.each(view, db, 0..long.len(), |offset, bytes| {
             seen += 1;
@@ -179,6 +181,24 @@ fn integer(found: &KeyMeta) -> Option<i64> {
         && !meta.rows
         && meta.form == StringForm::Given;
     is_given.then(|| num::parse_i64(&found.body)).flatten()
+}
+
+/// Calls `each` with all bytes of a long string, in order and in pieces.
+fn each_piece_of(
+    source: &mut dyn Source,
+    db: DbIndex,
+    long: LongString,
+    each: EachPiece<'_>,
+) -> OpResult<ControlFlow<()>> {
+    let mut from = 0;
+    if long.base != Base::None {
+        let all = 0..long.len;
+        match base::each_part(source, db, long, all, &mut |_, part| each(part))? {
+            ControlFlow::Break(()) => return Ok(ControlFlow::Break(())),
+            ControlFlow::Continue(end) => from = end,
+        }
+    }
+    each_piece(source, db, fragments(long.id), from..long.len, each)
 }
 
 /// The rows of a string in fragments.

@@ -16,9 +16,16 @@ struct Bench {
 
 impl Bench {
     fn new(inline_max: usize) -> Bench {
+        Bench::with(inline_max, 0)
+    }
+
+    /// With strings of at least `logged_min` bytes in the value log; 0 for none.
+    fn with(inline_max: usize, logged_min: u64) -> Bench {
         let dir = tempfile::tempdir().unwrap();
         let mut config = StorageConfig::for_tests(dir.path().to_owned());
         config.string_inline_max_bytes = inline_max;
+        config.value_log_min_bytes = logged_min;
+        config.value_log_segment_bytes = 64 << 10;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(Arc::clone(&engine));
         txn.begin(UnixMs(1_000)).unwrap();
@@ -91,8 +98,17 @@ impl Random {
 
 #[test]
 fn agrees_with_a_vector() {
+    agrees(Bench::new(64));
+}
+
+#[test]
+fn agrees_with_a_vector_in_the_value_log() {
+    agrees(Bench::with(64, 50));
+    agrees(Bench::with(16 << 10, 10_000));
+}
+
+fn agrees(mut bench: Bench) {
     let mut random = Random::new();
-    let mut bench = Bench::new(64);
     let mut model: Option<Vec<u8>> = None;
     for _ in 0..1_500 {
         let txn = &mut bench.txn;

@@ -1,6 +1,6 @@
 //! Changing a sorted set.
 
-use super::rows::Rows;
+use super::rows::{self, Rows};
 use super::span::{Span, place};
 use super::{Direction, Form, Member, Zset, packed};
 use crate::encoding::packed::put_scored;
@@ -196,12 +196,18 @@ impl<'k> Edit<'k> {
             })?;
             return Ok(popped);
         }
-        // One more than requested: it becomes the new end.
-        let mut popped = self.collect(txn, &all, direction, 0, n.saturating_add(1))?;
-        let next = match popped.len() as u64 > n {
-            true => popped.pop(),
-            false => None,
+        // One more than requested becomes the new end. Only its beginning is kept.
+        let (mut popped, mut next) = (Vec::new(), None);
+        let push = &mut |score, member: &[u8]| {
+            match (popped.len() as u64) < n {
+                true => popped.push((score, Member::from_slice(member))),
+                false => next = Some((score, Member::from_slice(rows::cut_member(member)))),
+            }
+            Ok(())
         };
+        txn.passes_a_row();
+        self.zset
+            .walk(txn, &all, direction, 0, n.saturating_add(1), push)?;
         let Some((score, member)) = next else {
             if !popped.is_empty() {
                 self.clear();

@@ -63,8 +63,12 @@ impl End {
 
 /// The place of an element, cut before a long member is copied.
 fn cut_place(score: f64, member: &[u8]) -> Place {
-    let kept = member.get(..END_MAX_BYTES - 8).unwrap_or(member);
-    place(score, kept)
+    place(score, cut_member(member))
+}
+
+/// As much of a member as an end keeps.
+pub(super) fn cut_member(member: &[u8]) -> &[u8] {
+    member.get(..END_MAX_BYTES - 8).unwrap_or(member)
 }
 
 fn cut(place: &[u8]) -> &[u8] {

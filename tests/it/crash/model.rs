@@ -3,8 +3,14 @@
 //! `Model` knows every command that `Plan` draws and predicts the reply. Keys carry their type
 //! in their name, so there are no type errors. No other client writes a writer's keys.
 
+mod newer;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+pub use newer::read;
+use newer::{Counts, Observed, Stream};
+
+use super::json::Document;
 use crate::support::Value;
 
 /// A command with its arguments.
@@ -16,10 +22,18 @@ pub enum Data {
     String(Vec<u8>),
     Hash(BTreeMap<Vec<u8>, Field>),
     List(VecDeque<Vec<u8>>),
-    Set(BTreeSet<Vec<u8>>),
+    /// Members, and when each expires, in ms, if it does.
+    Set(BTreeMap<Vec<u8>, Option<i64>>),
     /// Scores are whole numbers.
     Zset(BTreeMap<Vec<u8>, i64>),
     SortedInt(BTreeSet<u64>),
+    Stream(Stream),
+    Document(Document),
+    Bloom(BTreeSet<Vec<u8>>),
+    Cuckoo(BTreeSet<Vec<u8>>),
+    Sketch(Counts),
+    Top(Counts),
+    Digest(Observed),
 }
 
 /// The value of a field, and when the field expires, in ms, if it does.
@@ -39,6 +53,11 @@ impl Data {
             Data::Set(members) => members.len(),
             Data::Zset(scores) => scores.len(),
             Data::SortedInt(ids) => ids.len(),
+            Data::Stream(stream) => stream.len(),
+            Data::Document(_) => Document::MEMBERS,
+            Data::Bloom(items) | Data::Cuckoo(items) => items.len(),
+            Data::Sketch(counts) | Data::Top(counts) => counts.len(),
+            Data::Digest(observed) => observed.len(),
         }
     }
 }
@@ -102,7 +121,7 @@ impl Model {
     collection!(string, String, Vec<u8>);
     collection!(hash, Hash, BTreeMap<Vec<u8>, Field>);
     collection!(list, List, VecDeque<Vec<u8>>);
-    collection!(set, Set, BTreeSet<Vec<u8>>);
+    collection!(set, Set, BTreeMap<Vec<u8>, Option<i64>>);
     collection!(zset, Zset, BTreeMap<Vec<u8>, i64>);
     collection!(sorted_int, SortedInt, BTreeSet<u64>);
 
@@ -121,6 +140,9 @@ impl Model {
             }
             "SET" | "INCR" | "APPEND" | "SETRANGE" => self.apply_to_string(name, rest),
             _ => {
+                if let Some(reply) = self.apply_newer(name, rest) {
+                    return reply;
+                }
                 let reply = self.apply_to_collection(name, rest);
                 let place = (self.db, rest[0].clone());
                 if self.keys.get(&place).is_some_and(|e| e.data.len() == 0) {
@@ -233,6 +255,47 @@ impl Model {
         }
     }
 
+    fn apply_to_set(&mut self, name: &str, key: &[u8], items: &[Vec<u8>]) -> Value {
+        match name {
+            "SADD" => {
+                let set = self.set(key);
+                let before = set.len();
+                for member in items {
+                    set.entry(member.clone()).or_default();
+                }
+                count(set.len() - before)
+            }
+            "SADDEX" => {
+                // Only `SADDEX key PXAT at MEMBERS 1 member`.
+                self.set(key)
+                    .insert(items[4].clone(), Some(number(&items[1])));
+                Value::Int(1)
+            }
+            "SPEXPIREAT" => {
+                // Only `SPEXPIREAT key at MEMBERS 1 member`.
+                one(match self.set(key).get_mut(&items[3]) {
+                    Some(expire_ms) => {
+                        *expire_ms = Some(number(&items[0]));
+                        1
+                    }
+                    None => -2,
+                })
+            }
+            "SPERSIST" => {
+                // Only `SPERSIST key MEMBERS 1 member`.
+                one(match self.set(key).get_mut(&items[2]).map(Option::take) {
+                    Some(Some(_)) => 1,
+                    Some(None) => -1,
+                    None => -2,
+                })
+            }
+            _ => {
+                let set = self.set(key);
+                count(items.iter().filter(|m| set.remove(*m).is_some()).count())
+            }
+        }
+    }
+
     fn apply_to_collection(&mut self, name: &str, rest: &[Vec<u8>]) -> Value {
         let key = &rest[0];
         let items = &rest[1..];
@@ -313,13 +376,8 @@ impl Model {
                 list.retain(|item| *item != items[1]);
                 count(before - list.len())
             }
-            "SADD" => {
-                let set = self.set(key);
-                count(items.iter().filter(|m| set.insert(m.to_vec())).count())
-            }
-            "SREM" => {
-                let set = self.set(key);
-                count(items.iter().filter(|m| set.remove(*m)).count())
+            "SADD" | "SADDEX" | "SPEXPIREAT" | "SPERSIST" | "SREM" => {
+                self.apply_to_set(name, key, items)
             }
             "ZADD" => {
                 let zset = self.zset(key);
@@ -369,6 +427,8 @@ pub struct Plan {
     pub ground: Ground,
     pub rng: fastrand::Rng,
     db: i64,
+    /// The last id of an entry of a stream.
+    ids: i64,
 }
 
 /// An expiry that is never reached in a test, Unix ms.
@@ -382,6 +442,7 @@ impl Plan {
             ground,
             rng,
             db: 0,
+            ids: 0,
         }
     }
 
@@ -443,8 +504,9 @@ impl Plan {
             16..=25 if self.ground == Ground::Shared && self.db == 0 => {
                 vec![b"INCR".to_vec(), self.counter()]
             }
-            16..=40 => self.next_string(),
-            _ => self.next_collection(),
+            16..=35 => self.next_string(),
+            36..=70 => self.next_collection(),
+            _ => self.next_newer(),
         }
     }
 
@@ -468,7 +530,8 @@ impl Plan {
     }
 
     fn next_for_keys(&mut self) -> Command {
-        let letter = ['s', 'h', 'l', 'e', 'z', 'i'][self.rng.usize(..6)];
+        let letters = [&['s', 'h', 'l', 'e', 'z', 'i'][..], &newer::LETTERS].concat();
+        let letter = letters[self.rng.usize(..letters.len())];
         let key = self.key(letter);
         let other = self.key(letter);
         let name = ["DEL", "PEXPIREAT", "PERSIST", "RENAME", "COPY", "MOVE"][self.rng.usize(..6)];
@@ -539,6 +602,9 @@ impl Plan {
             ("SADD", 'e'),
             ("SADD", 'e'),
             ("SREM", 'e'),
+            ("SADDEX", 'e'),
+            ("SPEXPIREAT", 'e'),
+            ("SPERSIST", 'e'),
             ("ZADD", 'z'),
             ("ZADD", 'z'),
             ("ZREM", 'z'),
@@ -566,6 +632,17 @@ impl Plan {
                 more
             }
             "HPERSIST" => vec![b"FIELDS".to_vec(), b"1".to_vec(), self.item()],
+            "SADDEX" => {
+                let mut more = vec![b"PXAT".to_vec(), self.far_time()];
+                more.extend([b"MEMBERS".to_vec(), b"1".to_vec(), self.item()]);
+                more
+            }
+            "SPEXPIREAT" => {
+                let mut more = vec![self.far_time()];
+                more.extend([b"MEMBERS".to_vec(), b"1".to_vec(), self.item()]);
+                more
+            }
+            "SPERSIST" => vec![b"MEMBERS".to_vec(), b"1".to_vec(), self.item()],
             "LPOP" | "RPOP" => Vec::new(),
             "LTRIM" => vec![b"0".to_vec(), self.rng.u8(..100).to_string().into_bytes()],
             "LREM" => vec![b"0".to_vec(), self.item()],

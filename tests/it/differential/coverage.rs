@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 /// Commands that are in no family, and why.
 const LEFT_OUT: &[(&str, &str)] = &[
     (
-        "acl|help client|help cluster|help command|help config|help function|help latency|help \
-         memory|help module|help object|help pubsub|help script|help slowlog|help xgroup|help \
+        "acl|help client|help cluster|help command|help commandlog|help config|help function|help \
+         hotkeys|help latency|help memory|help module|help object|help pubsub|help script|help slowlog|help xgroup|help \
          xinfo|help",
         "the text is this server's own",
     ),
@@ -21,12 +21,21 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "newer than the oracle",
     ),
     (
+        "client|capa client|import-source commandlog commandlog|get commandlog|len \
+         commandlog|reset hotkeys hotkeys|get hotkeys|reset hotkeys|start hotkeys|stop",
+        "newer than the oracle; `newer` compares them with one that is as new",
+    ),
+    (
+        "saddex sexpire sexpireat sexpiretime spersist spexpire spexpireat spexpiretime spttl sttl",
+        "newer than any oracle: `element_times` compares them with those of hashes",
+    ),
+    (
         "delex delifeq digest increx msetex lmovem blmovem sdiffcard sunioncard",
         "newer than the oracle: unit tests beside the families",
     ),
     (
         "acl|deluser acl|load acl|log acl|save acl|setuser",
-        "there is one user, whose rights do not change",
+        "changes as whom the others run: `users` compares them with the oracle",
     ),
     (
         "module|load module|loadex module|unload",

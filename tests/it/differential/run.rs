@@ -180,14 +180,13 @@ impl Pair {
         matches!(info.items(), [Value::Array(_)])
     }
 
-    /// The end of our server's log when it died in the last run.
-    pub fn crash_log(&self) -> String {
-        self.crash_log.clone()
+    /// The end of our server's log when it died last, if it has since this was asked.
+    pub fn crash_log(&mut self) -> String {
+        std::mem::take(&mut self.crash_log)
     }
 
     /// Empty databases, fresh connections; a server that died is restarted.
     fn reset(&mut self, protocol: u8) {
-        self.crash_log.clear();
         self.revive();
         self.ours = self.our_server.connect();
         self.theirs = self.oracle_server.connect();
@@ -277,7 +276,13 @@ impl Pair {
         None
     }
 
-    fn both(&mut self, commands: &[Vec<Vec<u8>>]) -> Vec<(Value, Value)> {
+    /// What the oracle replies.
+    pub fn ask(&mut self, line: &str) -> Value {
+        self.theirs.must(line)
+    }
+
+    /// The replies of both.
+    pub fn both(&mut self, commands: &[Vec<Vec<u8>>]) -> Vec<(Value, Value)> {
         let ours = self.ours.pipeline(commands);
         ours.into_iter().zip(self.ask_oracle(commands)).collect()
     }
@@ -450,6 +455,12 @@ fn content_of(oracle: &mut Conn, key: &[u8]) -> Vec<Vec<Vec<u8>>> {
             ("XINFO STREAM", "FULL COUNT 0"),
             ("XLEN", ""),
         ],
+        // Of an oracle with RedisBloom.
+        "MBbloom--" => &[("BF.INFO", ""), ("BF.SCANDUMP", "1")],
+        "MBbloomCF" => &[("CF.INFO", ""), ("CF.SCANDUMP", "1")],
+        "CMSk-TYPE" => &[("CMS.INFO", "")],
+        "TDIS-TYPE" => &[("TDIGEST.MIN", ""), ("TDIGEST.MAX", "")],
+        "TopK-TYPE" => &[("TOPK.LIST", "WITHCOUNT")],
         // It has expired meanwhile.
         "none" => &[],
         other => panic!("the oracle has a {other}"),

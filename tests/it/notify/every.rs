@@ -3,7 +3,7 @@
 //!
 //! Each line runs with each of the keys on the same data set.
 
-use super::{events, listener};
+use super::{events, listener, newer};
 use crate::support::{Conn, Server, Value, args, oracle};
 use std::collections::BTreeSet;
 
@@ -501,13 +501,6 @@ const NO_KEYS: [&str; 10] = [
     "restore-asking",
 ];
 
-/// Commands that the oracle lacks, and the beginnings of the names of such families: unit tests
-/// beside the commands have their events.
-const LACKED: &str = "blmovem delex delifeq digest increx lmovem msetex sdiffcard sunioncard \
-    siadd sicard siexists sirange sirangebyvalue sirem sirevrange sirevrangebyvalue \
-    xackdel xcfgset xdelex xidmprecord xnack";
-const LACKED_FAMILIES: [&str; 6] = ["bf.", "cf.", "cms.", "json.", "tdigest.", "topk."];
-
 #[test]
 fn no_command_with_keys_is_left_out() {
     let server = Server::start(&[]);
@@ -516,13 +509,11 @@ fn no_command_with_keys_is_left_out() {
         let name = line.split(' ').next().unwrap_or_default();
         missing.remove(&name.to_ascii_lowercase());
     }
-    for name in NO_KEYS.into_iter().chain(LACKED.split_whitespace()) {
+    for name in newer::names() {
+        missing.remove(&name);
+    }
+    for name in NO_KEYS {
         assert!(missing.remove(name), "{name} is no command with keys");
     }
-    missing.retain(|name| {
-        !LACKED_FAMILIES
-            .iter()
-            .any(|family| name.starts_with(family))
-    });
     assert!(missing.is_empty(), "{missing:?}");
 }

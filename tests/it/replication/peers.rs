@@ -22,7 +22,7 @@ fn filled(more: &[&str]) -> Server {
 /// Requests the data set in Kedis' own dialect and reads nothing.
 fn ask(master: &Server) -> TcpStream {
     let mut socket = TcpStream::connect(master.address()).unwrap();
-    let lines = b"REPLCONF capa kedis2\r\nPSYNC ? -1\r\n";
+    let lines = b"REPLCONF capa kedis3\r\nPSYNC ? -1\r\n";
     socket.write_all(lines).unwrap();
     socket
 }
@@ -144,7 +144,7 @@ fn a_replica_that_lags_gets_the_end_of_the_binlog() {
     let next = figure(&master, "binlog", "binlog_next_position");
     let id = info(&master, "replication", "master_replid");
     let mut lagging = master.connect();
-    lagging.must("REPLCONF capa kedis2");
+    lagging.must("REPLCONF capa kedis3");
     let goes_on = lagging.must(&format!("PSYNC {id} {next}"));
     assert_eq!(goes_on, Value::simple(&format!("CONTINUE {id}")));
     let value = "x".repeat(1 << 20);

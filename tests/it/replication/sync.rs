@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::load::Load;
+use super::redis_master::redis;
 use super::{
     assert_same, binlog, cut_links, eventually, families, figure, follow, follow_from_start, info,
     is_caught_up, server, syncs,
@@ -632,4 +633,31 @@ fn what_exec_does_arrives_as_one() {
     }
     reader.join().unwrap();
     assert_same(&master, &replica);
+}
+
+/// As in Redis, MONITOR at a replica shows the commands of its master, of either kind.
+#[test]
+fn monitor_shows_what_the_master_sends() {
+    for master in [server(&[]), redis(&[])] {
+        let replica = server(&[]);
+        follow(&replica, &master);
+        wait_for("the end of the full sync", || {
+            info(&replica, "replication", "master_link_status") == "up"
+        });
+        let mut monitor = replica.connect();
+        monitor.must("MONITOR");
+        let mut conn = master.connect();
+        conn.must("SELECT 3");
+        conn.must("MULTI");
+        conn.must("SET k v");
+        conn.must("INCR n");
+        conn.must("EXEC");
+        for want in ["\"SET\" \"k\" \"v\"", "\"INCR\" \"n\""] {
+            let line = monitor.read().unwrap().text();
+            assert!(
+                line.contains(" [3 127.0.0.1:") && line.ends_with(want),
+                "{line}"
+            );
+        }
+    }
 }

@@ -289,6 +289,31 @@ fn a_failover_ends_at_its_timeout_or_by_abort() {
     assert_same(&master, &replica);
 }
 
+/// A replica whose user may not be followed refuses to take over. Everything stays as it was.
+#[test]
+fn a_refused_failover_changes_nothing() {
+    let master = server(&[]);
+    let replica = server(&[]);
+    linked(&master, &replica);
+    let mut conn = master.connect();
+    conn.must("SET k v");
+    replica.connect().must("ACL SETUSER default -psync");
+    let before = (syncs(&master), syncs(&replica));
+    assert_eq!(conn.cmd("FAILOVER"), Value::ok());
+    wait_for("the end", || {
+        info(&master, "replication", "master_failover_state") == "no-failover"
+    });
+    assert_eq!(info(&master, "replication", "role"), "master");
+    assert_eq!(info(&replica, "replication", "role"), "slave");
+    replica.connect().must("ACL SETUSER default +psync");
+    conn.must("SET after x");
+    assert_same(&master, &replica);
+    assert_eq!(
+        (syncs(&master).0, syncs(&replica).0),
+        (before.0.0, before.1.0)
+    );
+}
+
 /// A port that neither accepts nor refuses connections, like a machine that is down: its
 /// backlog is full.
 fn black_hole() -> (u16, Vec<Socket>) {
@@ -432,4 +457,44 @@ fn a_redis_behind_a_replica_counts_what_its_master_counts() {
         wait_within(Duration::from_secs(5), || Instant::now() >= until);
     }
     assert_eq!(syncs(&middle), (1, 0));
+}
+
+/// A client that has said that it takes redirections is sent to the master by a replica.
+#[test]
+fn a_replica_redirects_clients_that_take_it() {
+    let servers = [server(&[]), server(&[])];
+    let [master, replica] = &servers;
+    master.connect().must("SET k v");
+    linked(master, replica);
+    let mut plain = replica.connect();
+    let mut conn = replica.connect();
+    conn.must("CLIENT CAPA redirect");
+    let elsewhere = format!("REDIRECT 127.0.0.1:{}", master.port());
+    let is_sent = |conn: &mut Conn, line: &str| {
+        let error = format!("{:?}", conn.cmd(line));
+        assert_eq!(error, format!("-\"{elsewhere}\""), "{line}");
+    };
+    is_sent(&mut conn, "SET k w");
+    is_sent(&mut conn, "GET k");
+    conn.must("PING");
+    conn.must("INFO server");
+    assert_eq!(conn.must("READONLY"), Value::ok());
+    assert_eq!(conn.must("GET k").text(), "v");
+    is_sent(&mut conn, "SET k w");
+    conn.must("MULTI");
+    is_sent(&mut conn, "SET k w");
+    let discarded = conn.cmd("EXEC");
+    assert!(matches!(discarded, Value::Error(_)), "{discarded:?}");
+    assert_eq!(conn.must("READWRITE"), Value::ok());
+    is_sent(&mut conn, "GET k");
+    // What was queued before the server became a replica is not run there.
+    conn.must("READONLY");
+    promote(replica);
+    conn.must("MULTI");
+    conn.must("SET k w");
+    linked(master, replica);
+    is_sent(&mut conn, "EXEC");
+    assert_eq!(plain.must("GET k").text(), "v");
+    let refused = format!("{:?}", plain.cmd("SET k w"));
+    assert!(refused.contains("READONLY"), "{refused}");
 }

@@ -22,7 +22,7 @@ fn clients_do_not_pay_for_replicas_that_read_nothing() {
         .map(|_| {
             let mut socket = TcpStream::connect(master.address()).unwrap();
             socket
-                .write_all(b"REPLCONF capa kedis2\r\nPSYNC ? -1\r\n")
+                .write_all(b"REPLCONF capa kedis3\r\nPSYNC ? -1\r\n")
                 .unwrap();
             socket
         })

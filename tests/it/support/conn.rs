@@ -3,6 +3,7 @@
 //! It adds nothing of its own (no handshake, no retry), so that a test can
 //! send what no client library would.
 
+use kedis::tls::{Connector, Link};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -17,6 +18,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Link),
 }
 
 impl Stream {
@@ -24,6 +26,7 @@ impl Stream {
         match self {
             Stream::Tcp(s) => s.set_read_timeout(Some(limit)),
             Stream::Unix(s) => s.set_read_timeout(Some(limit)),
+            Stream::Tls(s) => s.socket().set_read_timeout(Some(limit)),
         }
     }
 
@@ -31,6 +34,7 @@ impl Stream {
         match self {
             Stream::Tcp(s) => s.set_write_timeout(Some(limit)),
             Stream::Unix(s) => s.set_write_timeout(Some(limit)),
+            Stream::Tls(s) => s.socket().set_write_timeout(Some(limit)),
         }
     }
 }
@@ -40,6 +44,7 @@ impl Read for Stream {
         match self {
             Stream::Tcp(s) => s.read(buf),
             Stream::Unix(s) => s.read(buf),
+            Stream::Tls(s) => s.read(buf),
         }
     }
 }
@@ -49,11 +54,15 @@ impl Write for Stream {
         match self {
             Stream::Tcp(s) => s.write(buf),
             Stream::Unix(s) => s.write(buf),
+            Stream::Tls(s) => s.write(buf),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => Ok(()),
+            Stream::Tls(s) => s.flush(),
+        }
     }
 }
 
@@ -93,6 +102,15 @@ impl Conn {
         Conn::over(Stream::Unix(UnixStream::connect(path)?))
     }
 
+    /// Connects in TLS.
+    pub fn open_tls(address: &str, connector: &Connector) -> io::Result<Conn> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+        let link = connector.connect(stream, "kedis", REPLY_TIMEOUT, || true)?;
+        Conn::over(Stream::Tls(link))
+    }
+
     fn over(stream: Stream) -> io::Result<Conn> {
         stream.set_read_timeout(REPLY_TIMEOUT)?;
         stream.set_write_timeout(REPLY_TIMEOUT)?;
@@ -110,13 +128,15 @@ impl Conn {
     pub fn writer(&self) -> TcpStream {
         match self.input.get_ref() {
             Stream::Tcp(s) => s.try_clone().unwrap(),
-            Stream::Unix(_) => panic!("only TCP connections are cloned"),
+            Stream::Unix(_) | Stream::Tls(_) => panic!("only TCP connections are cloned"),
         }
     }
 
     /// Sends raw bytes.
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.input.get_mut().write_all(bytes)
+        let stream = self.input.get_mut();
+        stream.write_all(bytes)?;
+        stream.flush()
     }
 
     /// Sends one command, reads nothing.

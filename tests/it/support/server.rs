@@ -255,6 +255,15 @@ impl Server {
                 command.args(["--maxmemory", "32mb", "--rocksdb.direct-reads", "yes"]);
             }
         }
+        // With strings of so many bytes in small segments of the value log.
+        if let Some(least) = std::env::var_os("KEDIS_TEST_VALUES")
+            && self.binary == binary()
+            && file.is_none()
+            && !says("--value-log-min")
+        {
+            let segment = ["--value-log-segment-size", "16kb", "--value-log-min"];
+            command.args(segment).arg(least);
+        }
         // Also on a machine where the default would be 1.
         if file.is_none() && self.binary == binary() && !says("--io-threads") {
             command.args(["--io-threads", "2"]);

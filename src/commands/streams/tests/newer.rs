@@ -517,3 +517,42 @@ fn payloads_of_newer_servers_are_read() {
     }
     client.check();
 }
+
+/// The binlog has the settings: a replica may have other parameters.
+#[test]
+fn new_streams_remember_as_the_parameters_say_on_replicas_too() {
+    let mut client = Client::new();
+    client.run("config set stream-idmp-duration 7 stream-idmp-maxsize 3");
+    client.run("xadd a idmp p 1 * f v");
+    client.run("xadd b 1 f v");
+    client.run("xgroup create c g 0 mkstream");
+    client.run("config set stream-idmp-duration 100 stream-idmp-maxsize 100");
+    client.run("xadd d 1 f v");
+    client.run("xadd b 2 f v");
+    let mut replica = Client::new();
+    for line in client.logged() {
+        assert_eq!(replica.run(&line).as_error(), None, "{line}");
+    }
+    for key in ["a", "b", "c", "d"] {
+        let settings = |client: &mut Client| {
+            let info = client.run(&format!("xinfo stream {key}"));
+            let info = info.as_slice().expect("fields").chunks_exact(2);
+            let wanted = |pair: &&[Value]| {
+                let name = pair[0].as_bytes().unwrap_or_default();
+                name == b"idmp-duration" || name == b"idmp-maxsize"
+            };
+            let found = info.filter(wanted).filter_map(|pair| pair[1].as_i64());
+            found.collect::<Vec<_>>()
+        };
+        let expected = if key == "d" { [100, 100] } else { [7, 3] };
+        assert_eq!(settings(&mut client), expected, "{key}");
+        assert_eq!(settings(&mut replica), expected, "{key}");
+        assert_eq!(
+            client.digest(key.as_bytes()),
+            replica.digest(key.as_bytes()),
+            "{key}"
+        );
+    }
+    client.check();
+    replica.check();
+}

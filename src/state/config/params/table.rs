@@ -109,7 +109,7 @@ impl Param {
         }
         (self.set)(config, &self.kind, words, source)?;
         config.normalise();
-        Ok(())
+        config.check_filters(self.name)
     }
 }
 

@@ -141,7 +141,13 @@ fn lines_of_one_parameter_add_up_or_replace() {
     assert_eq!(save("save 900 1\nsave 300 10 1 2"), "900 1 300 10 1 2");
     assert_eq!(save("save 900 1\nsave \"\"\nsave 5 6"), "5 6");
     assert_eq!(save("save \"900 1 300 10\""), "900 1 300 10");
-    let config = parse("user a on\nuser b off\nuser a off ~*").unwrap();
+    // Redis refuses a second description of a user. The line may hold a password.
+    let twice = parse("user a on\nuser a >hunter2").unwrap_err().to_string();
+    assert!(
+        twice.contains("Duplicate user") && !twice.contains("hunter2"),
+        "{twice}"
+    );
+    let config = parse("user b on\nuser a off").unwrap();
     let names: Vec<_> = config.users.0.iter().map(|user| user.0.clone()).collect();
     assert_eq!(names, [b"b", b"a"]);
     assert_eq!(

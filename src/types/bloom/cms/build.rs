@@ -5,7 +5,9 @@ use super::{Sketch, counters_len};
 use crate::encoding::{CollectionId, tag};
 use crate::rdb::module::{ModuleId, ModulePart};
 use crate::storage::{DbIndex, Txn};
-use crate::types::bloom::module::{Collect, EachPart, ModuleType, Numbers, Part, Parts, corrupt};
+use crate::types::bloom::module::{
+    Collect, EachPart, ModuleType, Numbers, Part, Parts, corrupt, each_of,
+};
 use crate::types::definition::Stored;
 use crate::types::pages::Array;
 use crate::types::source::Source;
@@ -32,13 +34,9 @@ impl Parts for SketchParts {
         each: EachPart<'_>,
     ) -> OpResult<ControlFlow<()>> {
         let sketch = Sketch::decode(stored.meta, stored.body)?;
-        for number in [sketch.width, sketch.depth, sketch.count] {
-            if each(source, Part::Plain(ModulePart::Unsigned(number)))?.is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        let len = sketch.array.len();
-        each(source, Part::Bytes(&sketch.array, 0..len))
+        let head = [sketch.width, sketch.depth, sketch.count].map(Part::number);
+        let counters = Part::Bytes(&sketch.array, 0..sketch.array.len());
+        each_of(source, head.into_iter().chain([counters]), each)
     }
 
     fn array(&self, stored: Stored<'_>) -> OpResult<Array> {
@@ -66,13 +64,6 @@ struct Building<'k> {
 const BAD: &str = "a count-min sketch";
 
 impl Collect for Building<'_> {
-    fn begin(&mut self, version: u16) -> Result<(), RestoreError> {
-        match version {
-            VERSION => Ok(()),
-            _ => Err(corrupt("a count-min sketch of a later version")),
-        }
-    }
-
     fn part(&mut self, txn: &mut Txn, part: ModulePart<'_>) -> Result<(), RestoreError> {
         let Some(counters) = self.numbers.push(part)? else {
             return Ok(());

@@ -11,7 +11,9 @@ use super::{Cuckoo, TABLES_MAX};
 use crate::encoding::{CollectionId, tag};
 use crate::rdb::module::{ModuleId, ModulePart};
 use crate::storage::{DbIndex, Txn};
-use crate::types::bloom::module::{Collect, EachPart, ModuleType, Numbers, Part, Parts, corrupt};
+use crate::types::bloom::module::{
+    Collect, EachPart, ModuleType, Numbers, Part, Parts, corrupt, each_of,
+};
 use crate::types::definition::Stored;
 use crate::types::pages::{ARRAY_MAX, Array};
 use crate::types::source::Source;
@@ -38,7 +40,6 @@ impl Parts for CuckooParts {
         stored: Stored<'_>,
         each: EachPart<'_>,
     ) -> OpResult<ControlFlow<()>> {
-        use ModulePart::Unsigned;
         let filter = Cuckoo::decode(stored.meta, stored.body)?;
         let head = [
             filter.tables.len() as u64,
@@ -49,24 +50,16 @@ impl Parts for CuckooParts {
             filter.iterations.into(),
             filter.expansion.into(),
         ];
-        for number in head {
-            if each(source, Part::Plain(Unsigned(number)))?.is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        for table in filter.tables() {
+        let tables = filter.tables().flat_map(|table| {
             let end = table.start + table.buckets * u64::from(filter.bucket_size);
-            let parts = [
-                Part::Plain(Unsigned(table.buckets)),
-                Part::Bytes(&filter.array, table.start..end),
-            ];
-            for part in parts {
-                if each(source, part)?.is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-        }
-        Ok(ControlFlow::Continue(()))
+            let slots = Part::Bytes(&filter.array, table.start..end);
+            [Part::number(table.buckets), slots]
+        });
+        each_of(
+            source,
+            head.map(Part::number).into_iter().chain(tables),
+            each,
+        )
     }
 
     fn array(&self, stored: Stored<'_>) -> OpResult<Array> {
@@ -162,12 +155,8 @@ impl Building<'_> {
 }
 
 impl Collect for Building<'_> {
-    fn begin(&mut self, version: u16) -> Result<(), RestoreError> {
-        if version > VERSION {
-            return Err(corrupt("a Cuckoo filter of a later version"));
-        }
+    fn begin(&mut self, version: u16) {
         self.version = version;
-        Ok(())
     }
 
     fn part(&mut self, txn: &mut Txn, part: ModulePart<'_>) -> Result<(), RestoreError> {

@@ -11,7 +11,9 @@ use super::{Filter, LINKS_MAX, Link};
 use crate::encoding::{CollectionId, tag};
 use crate::rdb::module::{ModuleId, ModulePart};
 use crate::storage::{DbIndex, Txn};
-use crate::types::bloom::module::{Collect, EachPart, ModuleType, Numbers, Part, Parts, corrupt};
+use crate::types::bloom::module::{
+    Collect, EachPart, ModuleType, Numbers, Part, Parts, corrupt, each_of,
+};
 use crate::types::definition::Stored;
 use crate::types::pages::{ARRAY_MAX, Array};
 use crate::types::source::Source;
@@ -39,7 +41,7 @@ impl Parts for BloomParts {
         stored: Stored<'_>,
         each: EachPart<'_>,
     ) -> OpResult<ControlFlow<()>> {
-        use ModulePart::{Double, Unsigned};
+        let double = |number| Part::Plain(ModulePart::Double(number));
         let filter = Filter::decode(stored.meta, stored.body)?;
         let head = [
             filter.items,
@@ -47,32 +49,26 @@ impl Parts for BloomParts {
             filter.options.into(),
             filter.expansion.into(),
         ];
-        for number in head {
-            if each(source, Part::Plain(Unsigned(number)))?.is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        let mut start = 0;
-        for link in &filter.links {
-            let end = start + link.bytes;
-            let parts = [
-                Part::Plain(Unsigned(link.capacity)),
-                Part::Plain(Double(link.error_rate)),
-                Part::Plain(Unsigned(link.hashes.into())),
-                Part::Plain(Double(link.bits_per_item)),
-                Part::Plain(Unsigned(link.bits())),
-                Part::Plain(Unsigned(link.n2.into())),
+        let mut end = 0;
+        let links = filter.links.iter().flat_map(|link| {
+            let start = end;
+            end += link.bytes;
+            [
+                Part::number(link.capacity),
+                double(link.error_rate),
+                Part::number(link.hashes.into()),
+                double(link.bits_per_item),
+                Part::number(link.bits()),
+                Part::number(link.n2.into()),
                 Part::Bytes(&filter.array, start..end),
-                Part::Plain(Unsigned(link.items)),
-            ];
-            start = end;
-            for part in parts {
-                if each(source, part)?.is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-        }
-        Ok(ControlFlow::Continue(()))
+                Part::number(link.items),
+            ]
+        });
+        each_of(
+            source,
+            head.map(Part::number).into_iter().chain(links),
+            each,
+        )
     }
 
     fn array(&self, stored: Stored<'_>) -> OpResult<Array> {
@@ -186,12 +182,8 @@ impl Building<'_> {
 }
 
 impl Collect for Building<'_> {
-    fn begin(&mut self, version: u16) -> Result<(), RestoreError> {
-        if version > VERSION {
-            return Err(corrupt("a Bloom filter of a later version"));
-        }
+    fn begin(&mut self, version: u16) {
         self.version = version;
-        Ok(())
     }
 
     /// The items of a link come behind its bits.

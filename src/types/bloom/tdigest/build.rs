@@ -12,7 +12,9 @@ use super::{TDigest, capacity};
 use crate::encoding::CollectionId;
 use crate::rdb::module::{ModuleId, ModulePart};
 use crate::storage::{DbIndex, Txn};
-use crate::types::bloom::module::{Collect, EachPart, ModuleType, Numbers, Part, Parts, corrupt};
+use crate::types::bloom::module::{
+    Collect, EachPart, ModuleType, Numbers, Part, Parts, corrupt, each_of,
+};
 use crate::types::definition::Stored;
 use crate::types::pages::Array;
 use crate::types::source::Source;
@@ -64,12 +66,8 @@ impl Parts for DigestParts {
             .list
             .iter()
             .map(|centroid| Double(centroid.weight as f64));
-        for part in head.into_iter().chain(means).chain(weights) {
-            if each(source, Part::Plain(part))?.is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        Ok(ControlFlow::Continue(()))
+        let parts = head.into_iter().chain(means).chain(weights);
+        each_of(source, parts.map(Part::Plain), each)
     }
 
     fn array(&self, stored: Stored<'_>) -> OpResult<Array> {
@@ -141,13 +139,6 @@ impl Building<'_> {
 }
 
 impl Collect for Building<'_> {
-    fn begin(&mut self, version: u16) -> Result<(), RestoreError> {
-        match version {
-            VERSION => Ok(()),
-            _ => Err(corrupt("a t-digest of a later version")),
-        }
-    }
-
     fn part(&mut self, _: &mut Txn, part: ModulePart<'_>) -> Result<(), RestoreError> {
         if let Some(head) = &self.head {
             let ModulePart::Double(number) = part else {

@@ -1,5 +1,6 @@
 //! Merged centroids, and what they say of the distribution.
 
+use crate::base::logarithm;
 use std::f64::consts::PI;
 
 /// A weighted mean.
@@ -72,7 +73,7 @@ impl Centroids {
         if total <= 1.0 {
             return;
         }
-        let normalizer = self.compression / (2.0 * PI * total * total.ln());
+        let normalizer = self.compression / (2.0 * PI * total * logarithm::ln(total));
         let (mut current, mut before) = (0, 0.0);
         for next in 1..self.list.len() {
             let Centroid { mean, weight } = self.list[next];

@@ -12,7 +12,9 @@ use super::{Heap, K_MAX, Plan, Slot, TopK, decode_slot};
 use crate::encoding::{CollectionId, Corrupt, keys, tag};
 use crate::rdb::module::{ModuleId, ModulePart};
 use crate::storage::{DbIndex, Txn};
-use crate::types::bloom::module::{Collect, EachPart, ModuleType, Numbers, Part, Parts, corrupt};
+use crate::types::bloom::module::{
+    Collect, EachPart, ModuleType, Numbers, Part, Parts, corrupt, each_of,
+};
 use crate::types::definition::Stored;
 use crate::types::pages::Array;
 use crate::types::source::Source;
@@ -41,7 +43,7 @@ impl Parts for TopKParts {
         stored: Stored<'_>,
         each: EachPart<'_>,
     ) -> OpResult<ControlFlow<()>> {
-        use ModulePart::{Double, Text, Unsigned};
+        use ModulePart::{Double, Text};
         let value = TopK::decode(stored.meta, stored.body)?;
         let slots = slots(source, db, &value)?;
         let mut heap = Vec::with_capacity(slots.len() * SLOT_LEN);
@@ -54,17 +56,15 @@ impl Parts for TopKParts {
             heap.extend_from_slice(&[0; 4]);
         }
         let head = [
-            Part::Plain(Unsigned(value.plan.k.into())),
-            Part::Plain(Unsigned(value.plan.width.into())),
-            Part::Plain(Unsigned(value.plan.depth.into())),
+            Part::number(value.plan.k.into()),
+            Part::number(value.plan.width.into()),
+            Part::number(value.plan.depth.into()),
             Part::Plain(Double(value.plan.decay)),
             Part::Bytes(&value.array, 0..value.array.len()),
             Part::Plain(Text(&heap)),
         ];
-        for part in head {
-            if each(source, part)?.is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
+        if each_of(source, head, each)?.is_break() {
+            return Ok(ControlFlow::Break(()));
         }
         for slot in slots {
             let mut item = slot.item.unwrap_or_default();
@@ -138,18 +138,22 @@ impl Building<'_> {
                     .first_chunk::<4>()
                     .map_or(0, |bytes| u32::from_le_bytes(*bytes))
             };
-            let slots = slots.iter().map(|slot| Slot {
-                fingerprint: number(slot, 0),
-                count: number(slot, 16),
-                item: None,
+            let slots = slots.iter().map(|slot| {
+                Some(Slot {
+                    fingerprint: number(slot, 0),
+                    count: number(slot, 16),
+                    item: None,
+                })
             });
             self.heap = Some(Heap {
+                id: value.id,
                 slots: slots.collect(),
                 changed: (0..value.plan.k as usize).collect(),
             });
             return Ok(());
         };
-        let slot = heap.slots.get_mut(self.items).ok_or_else(|| corrupt(BAD))?;
+        let slot = heap.slots.get_mut(self.items);
+        let slot = slot.and_then(Option::as_mut).ok_or_else(|| corrupt(BAD))?;
         self.items += 1;
         match bytes.split_last() {
             Some((0, [])) => {
@@ -188,13 +192,6 @@ impl Building<'_> {
 }
 
 impl Collect for Building<'_> {
-    fn begin(&mut self, version: u16) -> Result<(), RestoreError> {
-        match version {
-            VERSION => Ok(()),
-            _ => Err(corrupt("a top-k value of a later version")),
-        }
-    }
-
     fn part(&mut self, txn: &mut Txn, part: ModulePart<'_>) -> Result<(), RestoreError> {
         match self.numbers.push(part)? {
             Some(bytes) => self.text(txn, bytes),

@@ -101,10 +101,42 @@ fn slots_that_become_empty_have_no_row() {
     let mut top = TopK::new(&txn, plan).unwrap();
     for item in [&b"a"[..], b"b", b"c", b"a", b"d", b"a", b"e", b"a"] {
         top.add(&mut txn, DB, item, 2).unwrap();
-        let slots = top.heap(&mut txn, DB).unwrap().slots.clone();
+        let slots = slots_of(&mut top, &mut txn);
         top.save(&mut txn, DB, b"k").unwrap();
         top = TopK::load(&mut txn, DB, b"k").unwrap().unwrap();
-        assert_eq!(top.heap(&mut txn, DB).unwrap().slots, slots);
+        assert_eq!(slots_of(&mut top, &mut txn), slots);
+    }
+}
+
+fn slots_of(top: &mut TopK, txn: &mut Txn) -> Vec<Slot> {
+    let heap = top.heap(txn, DB).unwrap();
+    let all = 0..heap.slots.len();
+    all.map(|at| heap.slot(txn, DB, at).unwrap().clone())
+        .collect()
+}
+
+/// The slots of a small heap are read one by one, those of a large one at once.
+#[test]
+fn a_heap_is_the_same_however_it_is_read() {
+    let (mut txn, _dir) = store();
+    let plan = |k| Plan { k, ..PLAN };
+    let mut rng = fastrand::Rng::with_seed(7);
+    let mut top = TopK::new(&txn, plan(SMALL_K)).unwrap();
+    for _ in 0..600 {
+        let item = format!("item{}", rng.u32(0..200).min(rng.u32(0..200)));
+        // Nothing is kept in memory between two additions.
+        top.add(&mut txn, DB, item.as_bytes(), rng.u32(1..4))
+            .unwrap();
+        top.save(&mut txn, DB, b"k").unwrap();
+        let mut whole = TopK::load(&mut txn, DB, b"k").unwrap().unwrap();
+        whole.heap = Some(whole.read_heap(&mut txn, DB).unwrap());
+        top = TopK::load(&mut txn, DB, b"k").unwrap().unwrap();
+        assert_eq!(slots_of(&mut top, &mut txn), slots_of(&mut whole, &mut txn));
+        for item in [item.as_bytes(), b"none"] {
+            let found = top.contains(&mut txn, DB, item).unwrap();
+            assert_eq!(found, whole.contains(&mut txn, DB, item).unwrap());
+        }
+        top = TopK::load(&mut txn, DB, b"k").unwrap().unwrap();
     }
 }
 

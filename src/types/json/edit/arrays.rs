@@ -39,7 +39,10 @@ impl Editor<'_> {
                     return Ok(Some(out));
                 }
                 self.end_array(node, &parts)?;
-                Ok(None)
+                match removed {
+                    0 => Ok(None),
+                    _ => self.shrink_array(node, max),
+                }
             }
             _ => Err(CORRUPT.into()),
         }
@@ -99,6 +102,7 @@ impl Editor<'_> {
                 let mut now = Vec::with_capacity(children.len() + 1);
                 let (mut first, mut left, mut added) = (0, removed, Some(added));
                 let (end, last) = (start + removed, children.len().saturating_sub(1));
+                let mut cut = Vec::new();
                 for (at, child) in children.iter().enumerate() {
                     let after = first + child.count;
                     let takes = added.is_some() && (start < after || at == last);
@@ -116,6 +120,9 @@ impl Editor<'_> {
                             }
                             _ => self.splice_node(child.node, from, gone, more, levels)?,
                         };
+                        if gone > 0 && gone < child.count {
+                            cut.push(now.len());
+                        }
                         now.extend(parts.unwrap_or_else(|| vec![*child]));
                     } else {
                         now.push(*child);
@@ -128,6 +135,9 @@ impl Editor<'_> {
                 }
                 if now == children {
                     return Ok(None);
+                }
+                for at in cut.into_iter().rev() {
+                    self.join_array(&mut now, at)?;
                 }
                 Ok(Some(self.array_branches(&now, Some(node))))
             }

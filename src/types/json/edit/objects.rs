@@ -99,7 +99,7 @@ impl Editor<'_> {
                     Some(parts) => self.end_object(node, &parts, Some(head))?,
                     None => self.set_head(node, head)?,
                 }
-                Ok(None)
+                self.shrink_object(node, max)
             }
             _ => Err(CORRUPT.into()),
         }
@@ -154,6 +154,9 @@ impl Editor<'_> {
                 let child = *children.get(at).ok_or(CORRUPT)?;
                 let done = self.in_object(child.node, (child.low, hash), key, levels, how)?;
                 let Some(parts) = done.parts else {
+                    if matches!(how, InLeaf::Remove) && self.join_object(&mut children, at)? {
+                        self.set_node(node, object_branch(head, &children));
+                    }
                     return Ok(done);
                 };
                 if let [only] = parts[..]

@@ -1,5 +1,7 @@
 //! Commands on times of hash fields as clients see them, in both forms of a hash.
 
+mod members;
+
 use crate::base::time::UnixMs;
 use crate::exec::testing::{Client, START_MS, check};
 use crate::resp::Value;
@@ -201,6 +203,98 @@ fn a_hash_without_living_fields_is_empty_and_then_gone() {
     }
 }
 
+/// A payload may bring fields whose time is over: they are not stored, and count as expired.
+#[test]
+fn fields_that_come_too_late_count_as_expired() {
+    for mut client in clients() {
+        client.run("hset h stays 1");
+        client.run("hsetex h px 10 fields 2 a 1 b 2");
+        client.run("hsetex gone px 10 fields 1 a 1");
+        let dumped = ["h", "gone"].map(|key| client.run(&format!("dump {key}")));
+        client.run("del h gone");
+        client.advance_ms(10);
+        for payload in dumped {
+            client.args(&[
+                b"restore",
+                b"again",
+                b"0",
+                payload.as_bytes().unwrap(),
+                b"replace",
+            ]);
+        }
+        check(&mut client, &[("exists again", "0")]);
+        let stats = client.run("info stats");
+        let stats = String::from_utf8_lossy(stats.as_bytes().unwrap()).into_owned();
+        assert!(stats.contains("\r\nexpired_subkeys:3\r\n"), "{stats}");
+        client.check();
+    }
+}
+
+/// How many keys of each DB have elements with times, as INFO says under both of its names.
+fn timed_keys(client: &mut Client) -> Vec<(u16, u64)> {
+    let Value::Bulk(text) = client.run("info keyspace") else {
+        panic!("INFO replied no text");
+    };
+    let text = String::from_utf8(text.to_vec()).unwrap();
+    let dbs = text.lines().filter_map(|line| line.strip_prefix("db"));
+    dbs.map(|line| {
+        let (db, figures) = line.split_once(':').unwrap();
+        let [.., of_redis, of_valkey] = figures.split(',').collect::<Vec<_>>()[..] else {
+            panic!("{line}");
+        };
+        let count = of_redis.strip_prefix("subexpiry=").unwrap();
+        assert_eq!(of_valkey, format!("keys_with_volatile_items={count}"));
+        (db.parse().unwrap(), count.parse().unwrap())
+    })
+    .collect()
+}
+
+/// The count follows whatever changes which keys have elements with times.
+#[test]
+fn keys_that_have_elements_with_times_are_counted() {
+    for mut client in clients() {
+        client.run("hset none a 1");
+        assert_eq!(timed_keys(&mut client), [(0, 0)]);
+        for (line, counts) in [
+            ("hset h a 1 b 2 c 3", &[(0, 0)][..]),
+            ("hexpire h 100 fields 2 a b", &[(0, 1)]),
+            ("hexpire h 200 fields 2 b c", &[(0, 1)]),
+            ("hpersist h fields 2 a b", &[(0, 1)]),
+            ("hset h c 4", &[(0, 0)]),
+            ("hsetex h ex 9 fields 1 d 1", &[(0, 1)]),
+            ("hdel h d", &[(0, 0)]),
+            ("saddex s ex 10 members 1 m", &[(0, 1)]),
+            ("hexpire h 10 fields 2 a b", &[(0, 2)]),
+            ("copy h copied", &[(0, 3)]),
+            ("rename copied h", &[(0, 2)]),
+            ("move h 3", &[(0, 1), (3, 1)]),
+            ("swapdb 0 3", &[(0, 1), (3, 1)]),
+            ("hexpire none 10 fields 1 a", &[(0, 1), (3, 1)]),
+            ("copy h other", &[(0, 2), (3, 1)]),
+            ("set other text", &[(0, 1), (3, 1)]),
+            ("hexpire h 0 fields 2 a b", &[(0, 0), (3, 1)]),
+            ("hsetex h ex 9 fields 1 a 1", &[(0, 1), (3, 1)]),
+            ("hgetdel h fields 2 a c", &[(0, 0), (3, 1)]),
+            ("hsetex h ex 9 fields 1 a 1", &[(0, 1), (3, 1)]),
+            ("del h", &[(0, 0), (3, 1)]),
+            ("hsetex h ex 9 fields 1 a 1", &[(0, 1), (3, 1)]),
+            ("flushdb", &[(3, 1)]),
+            ("swapdb 0 3", &[(0, 1)]),
+        ] {
+            client.run(line);
+            assert_eq!(timed_keys(&mut client), counts, "{line}");
+            client.check();
+        }
+        client.run("hsetex h px 10 fields 2 a 1 b 2");
+        client.run("hset h stays 1");
+        assert_eq!(timed_keys(&mut client), [(0, 2)]);
+        client.advance_ms(10_000);
+        assert_eq!(expire(&client, START_MS + 10_000, 8), 3);
+        assert_eq!(timed_keys(&mut client), [(0, 0)]);
+        client.check();
+    }
+}
+
 /// Fields whose times lie in disorder go in bounded slices, each when its time is over.
 #[test]
 fn the_expire_thread_takes_fields_in_the_order_of_their_times() {
@@ -330,6 +424,7 @@ fn errors_have_the_words_of_redis() {
                 "-ERR value is not an integer or out of range",
             ),
             ("hgetdel h fields x a", positive),
+            ("hgetdel h a 1 c", missing),
             ("hsetex h fields 2 a 1", arity),
             ("hsetex h fields 1 a 1 fnx", arity),
             ("hsetex h fields 0 a 1", "-ERR invalid number of fields"),

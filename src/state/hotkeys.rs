@@ -1,0 +1,370 @@
+//! Which keys take most of the processor's time and of the network's bytes (HOTKEYS).
+//!
+//! While a collection runs, threads note the keys of the commands that they have run. A
+//! collection keeps a bounded number of keys: when a new one does not fit, it takes the place of
+//! the key with the least weight and begins with that weight, so that a key with more than
+//! `total / capacity` is always among them. What is reported of a key is what it has certainly
+//! used: its weight less what it began with.
+
+use crate::base::time::UnixMs;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// How many keys are kept for each that is reported.
+const KEPT_PER_REPORTED: usize = 10;
+/// Longest key that is kept, in bytes. With the most keys of two metrics that makes 10 MiB.
+const MAX_KEY_BYTES: usize = 8 << 10;
+
+/// What a collection is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// Whether the processor's time is collected.
+    pub cpu: bool,
+    /// Whether bytes are collected.
+    pub net: bool,
+    /// How many keys are reported.
+    pub count: usize,
+    /// Its length, ms; 0: until it is stopped.
+    pub duration_ms: u64,
+    /// One command in so many is taken into account for the keys.
+    pub sample: u32,
+}
+
+/// The processor's time that the process has used, ms.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Used {
+    /// In user mode.
+    pub user_ms: u64,
+    /// In the kernel.
+    pub system_ms: u64,
+}
+
+/// The keys with most weight.
+#[derive(Debug, Default)]
+struct Top {
+    capacity: usize,
+    slots: Vec<Slot>,
+    by_key: FxHashMap<Box<[u8]>, usize>,
+    by_weight: BTreeSet<(u64, usize)>,
+    total: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    key: Box<[u8]>,
+    weight: u64,
+    began_with: u64,
+}
+
+impl Top {
+    fn new(reported: usize) -> Top {
+        Top {
+            capacity: reported * KEPT_PER_REPORTED,
+            ..Top::default()
+        }
+    }
+
+    fn add(&mut self, key: &[u8], weight: u64) {
+        self.total += weight;
+        if weight == 0 || key.len() > MAX_KEY_BYTES {
+            return;
+        }
+        if let Some(&at) = self.by_key.get(key) {
+            return self.raise(at, weight);
+        }
+        if self.slots.len() < self.capacity {
+            let at = self.slots.len();
+            self.slots.push(Slot {
+                key: key.into(),
+                weight: 0,
+                began_with: 0,
+            });
+            self.by_key.insert(key.into(), at);
+            self.by_weight.insert((0, at));
+            return self.raise(at, weight);
+        }
+        let Some(&(least, at)) = self.by_weight.first() else {
+            return;
+        };
+        if let Some(slot) = self.slots.get_mut(at) {
+            let old = std::mem::replace(&mut slot.key, key.into());
+            slot.began_with = least;
+            self.by_key.remove(&old);
+            self.by_key.insert(key.into(), at);
+        }
+        self.raise(at, weight);
+    }
+
+    fn raise(&mut self, at: usize, by: u64) {
+        if let Some(slot) = self.slots.get_mut(at) {
+            self.by_weight.remove(&(slot.weight, at));
+            slot.weight += by;
+            self.by_weight.insert((slot.weight, at));
+        }
+    }
+
+    fn report(&self, count: usize) -> Vec<(Box<[u8]>, u64)> {
+        let certain = |slot: &Slot| (slot.key.clone(), slot.weight - slot.began_with);
+        let mut keys: Vec<_> = self.slots.iter().map(certain).collect();
+        keys.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        keys.truncate(count);
+        keys
+    }
+
+    fn memory(&self) -> usize {
+        let keys: usize = self.slots.iter().map(|slot| 2 * slot.key.len()).sum();
+        keys + self.slots.len() * (size_of::<Slot>() + size_of::<(u64, usize)>() * 2)
+    }
+}
+
+/// A collection, running or over.
+#[derive(Debug)]
+struct Collection {
+    plan: Plan,
+    began_ms: UnixMs,
+    used: Used,
+    /// When it is over: how long it took, ms.
+    took_ms: Option<u64>,
+    cpu: Top,
+    net: Top,
+    all_us: u64,
+    all_bytes: u64,
+    /// What the collection itself took, in nanoseconds.
+    own_ns: u64,
+}
+
+impl Collection {
+    fn end_if_due(&mut self, now_ms: UnixMs) {
+        let due = self.plan.duration_ms > 0 && now_ms.since(self.began_ms) >= self.plan.duration_ms;
+        if due && self.took_ms.is_none() {
+            self.took_ms = Some(self.plan.duration_ms);
+        }
+    }
+}
+
+/// What is known of a collection.
+#[derive(Debug)]
+pub struct Findings {
+    /// Whether it runs.
+    pub active: bool,
+    /// Its plan.
+    pub plan: Plan,
+    /// When it began.
+    pub began_ms: UnixMs,
+    /// How long it took, or takes by now, ms.
+    pub took_ms: u64,
+    /// What the process had used when it began.
+    pub used: Used,
+    /// Time of all commands with keys, µs.
+    pub all_us: u64,
+    /// Bytes of all commands with keys.
+    pub all_bytes: u64,
+    /// Bytes of the commands taken into account.
+    pub net_bytes: u64,
+    /// Keys by time, µs.
+    pub by_cpu: Vec<(Box<[u8]>, u64)>,
+    /// Keys by bytes.
+    pub by_net: Vec<(Box<[u8]>, u64)>,
+    /// Memory of the collection, in bytes.
+    pub memory: usize,
+    /// Time that the collection itself took, ms.
+    pub own_ms: u64,
+}
+
+/// The collection of HOTKEYS, if there is one.
+#[derive(Debug, Default)]
+pub struct HotKeys {
+    active: AtomicBool,
+    /// `sample` of the running collection.
+    sample: AtomicU64,
+    collection: Mutex<Option<Collection>>,
+}
+
+impl HotKeys {
+    /// Whether a collection runs; read for every command. One that is due may count as
+    /// running until something is noted.
+    pub fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Begins a collection in place of one that is over. Returns whether none was running.
+    pub fn start(&self, plan: Plan, used: Used, now_ms: UnixMs) -> bool {
+        let mut collection = self.collection.lock();
+        if let Some(old) = collection.as_mut() {
+            old.end_if_due(now_ms);
+            if old.took_ms.is_none() {
+                return false;
+            }
+        }
+        *collection = Some(Collection {
+            plan,
+            began_ms: now_ms,
+            used,
+            took_ms: None,
+            cpu: Top::new(plan.count),
+            net: Top::new(plan.count),
+            all_us: 0,
+            all_bytes: 0,
+            own_ns: 0,
+        });
+        self.sample.store(u64::from(plan.sample), Ordering::Relaxed);
+        self.active.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// Ends the running collection. Returns whether there was one.
+    pub fn stop(&self, now_ms: UnixMs) -> bool {
+        let mut collection = self.collection.lock();
+        self.active.store(false, Ordering::Relaxed);
+        let Some(running) = collection.as_mut() else {
+            return false;
+        };
+        running.end_if_due(now_ms);
+        let was_running = running.took_ms.is_none();
+        let took_ms = now_ms.since(running.began_ms);
+        running.took_ms.get_or_insert(took_ms);
+        was_running
+    }
+
+    /// Forgets the collection. Returns whether it was not running.
+    pub fn reset(&self, now_ms: UnixMs) -> bool {
+        let mut collection = self.collection.lock();
+        if let Some(running) = collection.as_mut() {
+            running.end_if_due(now_ms);
+            if running.took_ms.is_none() {
+                return false;
+            }
+        }
+        self.active.store(false, Ordering::Relaxed);
+        *collection = None;
+        true
+    }
+
+    /// Notes a command that has run with these keys, and shares its time and bytes among them.
+    pub fn note<'k>(
+        &self,
+        keys: impl ExactSizeIterator<Item = &'k [u8]>,
+        usec: u64,
+        bytes: u64,
+        now_ms: UnixMs,
+    ) {
+        let count = keys.len() as u64;
+        if count == 0 {
+            return;
+        }
+        let sampled = match self.sample.load(Ordering::Relaxed) {
+            0 | 1 => true,
+            ratio => fastrand::u64(..ratio) == 0,
+        };
+        let mut collection = self.collection.lock();
+        let Some(running) = collection.as_mut() else {
+            return;
+        };
+        running.end_if_due(now_ms);
+        if running.took_ms.is_some() {
+            self.active.store(false, Ordering::Relaxed);
+            return;
+        }
+        running.all_us += usec;
+        running.all_bytes += bytes;
+        if !sampled {
+            return;
+        }
+        let began = std::time::Instant::now();
+        for key in keys {
+            if running.plan.cpu {
+                running.cpu.add(key, usec / count);
+            }
+            if running.plan.net {
+                running.net.add(key, bytes / count);
+            }
+        }
+        running.own_ns += began.elapsed().as_nanos() as u64;
+    }
+
+    /// What is known of the collection, if there is one.
+    pub fn findings(&self, now_ms: UnixMs) -> Option<Findings> {
+        let mut collection = self.collection.lock();
+        let found = collection.as_mut()?;
+        found.end_if_due(now_ms);
+        Some(Findings {
+            active: found.took_ms.is_none(),
+            plan: found.plan,
+            began_ms: found.began_ms,
+            took_ms: found
+                .took_ms
+                .unwrap_or_else(|| now_ms.since(found.began_ms)),
+            used: found.used,
+            all_us: found.all_us,
+            all_bytes: found.all_bytes,
+            net_bytes: found.net.total,
+            by_cpu: found.cpu.report(found.plan.count),
+            by_net: found.net.report(found.plan.count),
+            memory: size_of::<Collection>() + found.cpu.memory() + found.net.memory(),
+            own_ms: found.own_ns / 1_000_000,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heavy_keys_are_found_among_many_light_ones() {
+        let mut rng = fastrand::Rng::with_seed(8);
+        let mut top = Top::new(10);
+        let mut real: FxHashMap<String, u64> = FxHashMap::default();
+        for _ in 0..100_000 {
+            let key = match rng.u32(..10) < 6 {
+                true => format!("hot{}", rng.u32(..10)),
+                false => format!("cold{}", rng.u32(..50_000)),
+            };
+            let weight = rng.u64(1..20);
+            top.add(key.as_bytes(), weight);
+            *real.entry(key).or_default() += weight;
+        }
+        let found = top.report(10);
+        for (key, weight) in &found {
+            let key = std::str::from_utf8(key).unwrap();
+            assert!(key.starts_with("hot"), "{key}");
+            assert!(*weight <= real[key], "{key}: more than it used");
+            assert!(
+                *weight * 10 >= real[key] * 9,
+                "{key}: {weight} of {}",
+                real[key]
+            );
+        }
+        assert_eq!(found.len(), 10);
+        assert_eq!(top.slots.len(), 100);
+        assert_eq!(top.by_weight.len(), 100);
+        assert_eq!(top.total, real.values().sum::<u64>());
+    }
+
+    #[test]
+    fn a_collection_ends_when_its_time_is_over() {
+        let plan = Plan {
+            cpu: true,
+            net: true,
+            count: 10,
+            duration_ms: 1000,
+            sample: 1,
+        };
+        let hot = HotKeys::default();
+        let at = |ms: u64| UnixMs(1_800_000_000_000 + ms);
+        assert!(hot.start(plan, Used::default(), at(0)));
+        assert!(!hot.start(plan, Used::default(), at(1)));
+        hot.note([b"a".as_slice(), b"b"].into_iter(), 7, 100, at(2));
+        assert!(!hot.reset(at(999)));
+        hot.note([b"c".as_slice()].into_iter(), 7, 100, at(1000));
+        assert!(!hot.is_active());
+        let found = hot.findings(at(5000)).unwrap();
+        assert_eq!((found.active, found.took_ms), (false, 1000));
+        assert_eq!((found.all_us, found.all_bytes), (7, 100));
+        assert_eq!(found.by_net, [(b"a"[..].into(), 50), (b"b"[..].into(), 50)]);
+        assert!(!hot.stop(at(5000)));
+        assert!(hot.reset(at(5000)) && hot.findings(at(5000)).is_none());
+    }
+}

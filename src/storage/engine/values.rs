@@ -1,0 +1,426 @@
+//! The value log: files that hold the bytes of long values, each written once.
+//!
+//! A long value in a table of RocksDB is written to the write-ahead log, to a table, and by each
+//! compaction again; and in a binlog row once more to both. Here it is appended to a segment
+//! ([`segment`]), and the row of the data and the row of the binlog hold the place
+//! ([`ValueRef`]).
+//!
+//! **Order.** The bytes of a value are with the operating system before the commit that names them
+//! is written, and on the disk before that commit counts as durable ([`ValueLog::sync`]). Bytes
+//! that no commit names, because the command failed or the process died, are garbage from the
+//! start.
+//!
+//! **Readers.** A row is read, and then the value where the row says. A value that moves
+//! ([`super::super::values`]) gets a new place first, and its old segment is removed only when
+//! nobody can still have read the old row, or reads it from a snapshot.
+
+mod segment;
+
+pub(in crate::storage) use segment::{Owner, Pin, Record, Segment};
+
+use super::Engine;
+use crate::encoding::values::ValueRef;
+use crate::storage::{Result, StorageError};
+use crate::sys::files::{create_dir_all, sync_dir};
+use crate::sys::lock_order::{Lock, Mutex, RwLock};
+use segment::{CHUNK, FILE_HEAD, RECORD_HEAD, Samples, encode_chunk, encode_head, record_len};
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The directory of the segments, inside of the database's.
+pub(in crate::storage) const DIR: &str = "values";
+/// A longer record is written in pieces of this size.
+const WRITE_BYTES: usize = 256 << 10;
+/// Buffers that are larger are freed after use.
+const KEEP_BYTES: usize = 2 * WRITE_BYTES;
+
+/// Where the next record goes.
+#[derive(Default)]
+struct Tail {
+    segment: Option<Arc<Segment>>,
+    /// The number of the next segment.
+    next: u64,
+    buffer: Vec<u8>,
+    samples: Samples,
+}
+
+/// All segments.
+pub(in crate::storage) struct ValueLog {
+    dir: PathBuf,
+    /// A segment of this size gets no more records.
+    segment_bytes: u64,
+    segments: RwLock<BTreeMap<u64, Arc<Segment>>, { Lock::Short as u8 }>,
+    tail: Mutex<Tail, { Lock::ValueLogTail as u8 }>,
+    /// Segments that may hold bytes that the disk does not have.
+    unsynced: Mutex<Vec<Arc<Segment>>, { Lock::Short as u8 }>,
+    /// The directory has entries that the disk may not have.
+    has_new_files: AtomicBool,
+    /// Held by the thread that syncs: another must not believe that all is synced before it is.
+    syncing: Mutex<(), { Lock::ValueLogSync as u8 }>,
+    /// Bytes of all files.
+    bytes: AtomicU64,
+    /// Bytes of values that were appended since the start.
+    appended: AtomicU64,
+}
+
+impl ValueLog {
+    /// Opens the value log of the database in `dir`. Its directory is made with the first value.
+    ///
+    /// # Errors
+    /// A segment cannot be read, or is none.
+    pub(super) fn open(dir: &Path, segment_bytes: u64) -> Result<ValueLog> {
+        let dir = dir.join(DIR);
+        let mut segments = BTreeMap::new();
+        for (number, path) in files(&dir)? {
+            segments.insert(number, Arc::new(Segment::open(path, number)?));
+        }
+        let bytes = segments.values().map(|segment| segment.file_len()).sum();
+        let next = segments.last_key_value().map_or(1, |(last, _)| last + 1);
+        Ok(ValueLog {
+            dir,
+            segment_bytes,
+            segments: RwLock::new(segments),
+            tail: Mutex::new(Tail {
+                next,
+                ..Tail::default()
+            }),
+            unsynced: Mutex::default(),
+            has_new_files: AtomicBool::new(false),
+            syncing: Mutex::default(),
+            bytes: AtomicU64::new(bytes),
+            appended: AtomicU64::new(0),
+        })
+    }
+
+    /// Appends a value. The caller keeps the pin until its turn has ended.
+    ///
+    /// # Errors
+    /// The disk does not take it. Nothing was appended then.
+    pub(in crate::storage) fn append(
+        &self,
+        owner: Owner,
+        value: &[u8],
+    ) -> io::Result<(ValueRef, Pin)> {
+        let len = value.len() as u64;
+        let mut tail = self.tail.lock();
+        let segment = self.tail_for(&mut tail, record_len(len))?;
+        let (number, offset) = (segment.number, segment.end());
+        let buffer = &mut tail.buffer;
+        buffer.clear();
+        encode_head(buffer, number, offset, owner, len);
+        let mut written = offset;
+        for chunk in value.chunks(CHUNK as usize) {
+            let place = written + buffer.len() as u64;
+            encode_chunk(buffer, number, place, chunk);
+            if buffer.len() >= WRITE_BYTES {
+                segment.write(buffer, written)?;
+                written += buffer.len() as u64;
+                buffer.clear();
+            }
+        }
+        segment.write(buffer, written)?;
+        buffer.clear();
+        buffer.shrink_to(KEEP_BYTES);
+        let end = offset + record_len(len);
+        segment.grow(end);
+        // Under the lock: a segment that is sealed has all of its pins.
+        let pin = Pin::new(&segment);
+        self.bytes.fetch_add(end - offset, Ordering::Relaxed);
+        self.appended.fetch_add(len, Ordering::Relaxed);
+        let at = ValueRef {
+            segment: number,
+            offset,
+            len,
+        };
+        tail.samples.consider(Record { owner, at });
+        Ok((at, pin))
+    }
+
+    /// The segment for a record of so many bytes.
+    fn tail_for(&self, tail: &mut Tail, bytes: u64) -> io::Result<Arc<Segment>> {
+        if let Some(segment) = &tail.segment {
+            let end = segment.end();
+            if end == FILE_HEAD || end + bytes <= self.segment_bytes {
+                return Ok(segment.clone());
+            }
+        }
+        create_dir_all(&self.dir)?;
+        let segment = Arc::new(Segment::create(&self.dir, tail.next)?);
+        self.has_new_files.store(true, Ordering::Release);
+        tail.next += 1;
+        self.bytes.fetch_add(FILE_HEAD, Ordering::Relaxed);
+        self.segments
+            .write()
+            .insert(segment.number, segment.clone());
+        self.unsynced.lock().push(segment.clone());
+        if let Some(full) = tail.segment.replace(segment.clone()) {
+            let samples = std::mem::take(&mut tail.samples);
+            self.close(&full, samples);
+        }
+        Ok(segment)
+    }
+
+    /// Begins a new segment with the next value.
+    fn roll(&self) {
+        let mut tail = self.tail.lock();
+        if let Some(segment) = tail.segment.take() {
+            let samples = std::mem::take(&mut tail.samples);
+            self.close(&segment, samples);
+        }
+    }
+
+    /// Ends a segment.
+    fn close(&self, segment: &Segment, samples: Samples) {
+        let before = segment.file_len();
+        segment.seal(samples);
+        let grown = segment.file_len() - before;
+        self.bytes.fetch_add(grown, Ordering::Relaxed);
+    }
+
+    /// Adds all segments to a copy of the database. The caller keeps them from being removed from
+    /// before the rows were copied.
+    ///
+    /// # Errors
+    /// The copy cannot be written.
+    pub(super) fn add_to_copy(&self, copy: &Path) -> Result<()> {
+        self.roll();
+        self.sync()?;
+        let segments = self.segments.read().clone();
+        if segments.is_empty() {
+            return Ok(());
+        }
+        let dir = copy.join(DIR);
+        std::fs::create_dir(&dir)?;
+        for segment in segments.values() {
+            let to = segment::path(&dir, segment.number);
+            // Bytes of a segment never change. Another file system has no second name for them.
+            if std::fs::hard_link(&segment.path, &to).is_err() {
+                std::fs::copy(&segment.path, &to)?;
+                std::fs::File::open(&to)?.sync_all()?;
+            }
+        }
+        sync_dir(&dir)?;
+        Ok(sync_dir(copy)?)
+    }
+
+    /// Makes everything appended until now durable.
+    ///
+    /// # Errors
+    /// What the disk reports. What it has of the values is not known then: see
+    /// [`ValueLog::write_again`].
+    pub(in crate::storage) fn sync(&self) -> io::Result<()> {
+        let _one_at_a_time = self.syncing.lock();
+        let unsynced = self.unsynced.lock().clone();
+        if unsynced.is_empty() {
+            return Ok(());
+        }
+        for segment in &unsynced {
+            segment.sync()?;
+        }
+        if self.has_new_files.swap(false, Ordering::AcqRel)
+            && let Err(error) = sync_dir(&self.dir)
+        {
+            self.has_new_files.store(true, Ordering::Release);
+            return Err(error);
+        }
+        let is_done = |segment: &Arc<Segment>| segment.is_sealed() && !segment.is_dirty();
+        self.unsynced.lock().retain(|segment| !is_done(segment));
+        Ok(())
+    }
+
+    /// After a sync that failed: writes what was not synced anew, from the operating system's
+    /// memory, since the kernel does not write pages a second time that it could not write.
+    pub(super) fn write_again(&self) -> Result<()> {
+        let _no_sync = self.syncing.lock();
+        let unsynced = self.unsynced.lock().clone();
+        unsynced
+            .iter()
+            .try_for_each(|segment| segment.write_again())
+    }
+
+    fn segment(&self, number: u64) -> Result<Arc<Segment>> {
+        let found = self.segments.read().get(&number).cloned();
+        found.ok_or_else(|| {
+            let text = format!("segment {number} of the value log is missing");
+            StorageError::Io(io::Error::new(io::ErrorKind::NotFound, text))
+        })
+    }
+
+    /// Appends a range of a value's bytes to `out`.
+    ///
+    /// # Errors
+    /// [`StorageError::NotInMemory`] if that would wait for the disk and must not; otherwise
+    /// the bytes cannot be read, or are not those that were written.
+    pub(in crate::storage) fn read(
+        &self,
+        at: &ValueRef,
+        range: Range<u64>,
+        out: &mut Vec<u8>,
+        may_wait: bool,
+    ) -> Result<()> {
+        self.segment(at.segment)?.read(at, range, out, may_wait)
+    }
+
+    /// Brings a value into memory. The command will meet any error again.
+    pub(super) fn fetch(&self, at: &ValueRef) {
+        if let Ok(segment) = self.segment(at.segment) {
+            segment.fetch(at);
+        }
+    }
+
+    /// Bytes of all segments.
+    pub(in crate::storage) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of values that were appended since the start.
+    pub(in crate::storage) fn appended(&self) -> u64 {
+        self.appended.load(Ordering::Relaxed)
+    }
+
+    /// The number of segments.
+    #[cfg(test)]
+    pub(in crate::storage) fn len(&self) -> usize {
+        self.segments.read().len()
+    }
+
+    /// The segments that get no more records, and to which no turn refers that has not ended.
+    pub(in crate::storage) fn closed(&self) -> Vec<Arc<Segment>> {
+        let segments = self.segments.read();
+        let closed = segments.values().filter(|segment| segment.is_closed());
+        closed.cloned().collect()
+    }
+
+    /// The records of a segment, from `offset` on or from the first.
+    ///
+    /// # Errors
+    /// What stands there is no record.
+    pub(in crate::storage) fn record_at(
+        segment: &Segment,
+        offset: Option<u64>,
+    ) -> Result<Option<(Record, u64)>> {
+        let record = segment.record(offset.unwrap_or(FILE_HEAD))?;
+        Ok(record.map(|record| (record, Segment::after(&record))))
+    }
+
+    /// Removes a segment's file. The file of the newest segment stays, so that no number is used
+    /// twice. Returns whether it is gone.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub(in crate::storage) fn remove(&self, number: u64) -> io::Result<bool> {
+        let mut segments = self.segments.write();
+        if segments
+            .last_key_value()
+            .is_none_or(|(last, _)| *last <= number)
+        {
+            return Ok(false);
+        }
+        let Some(segment) = segments.get(&number) else {
+            return Ok(true);
+        };
+        std::fs::remove_file(&segment.path)?;
+        self.bytes.fetch_sub(segment.file_len(), Ordering::Relaxed);
+        segments.remove(&number);
+        drop(segments);
+        self.unsynced
+            .lock()
+            .retain(|unsynced| unsynced.number != number);
+        Ok(true)
+    }
+}
+
+/// Segments of a database that is not open, each opened when it is first asked for.
+pub(super) struct Segments {
+    dir: PathBuf,
+    opened: BTreeMap<u64, Option<Segment>>,
+}
+
+impl Segments {
+    /// Those of the database in `dir`.
+    pub(super) fn of(dir: &Path) -> Segments {
+        Segments {
+            dir: dir.join(DIR),
+            opened: BTreeMap::new(),
+        }
+    }
+
+    /// Whether a value is there, and intact.
+    pub(super) fn have(&mut self, at: &ValueRef) -> bool {
+        let dir = &self.dir;
+        let opened = self.opened.entry(at.segment);
+        let segment = opened.or_insert_with(|| {
+            let path = segment::path(dir, at.segment);
+            Segment::open(path, at.segment).ok()
+        });
+        let mut bytes = Vec::new();
+        segment.as_ref().is_some_and(|segment| {
+            let read = segment.read(at, 0..at.len, &mut bytes, true);
+            read.is_ok() && segment.has(at)
+        })
+    }
+}
+
+impl Engine {
+    /// Bytes of all segments of the value log.
+    pub fn value_log_bytes(&self) -> u64 {
+        self.values.bytes()
+    }
+
+    /// Bytes of values that were appended to the value log since the start.
+    pub fn value_log_appended(&self) -> u64 {
+        self.values.appended()
+    }
+
+    /// Appends a value to the value log.
+    ///
+    /// # Errors
+    /// The disk does not take it. Nothing was appended then.
+    pub(in crate::storage) fn append_value(
+        &self,
+        owner: Owner,
+        value: &[u8],
+    ) -> Result<(ValueRef, Pin)> {
+        let _in_flight = self.disk.begin_write(value.len());
+        self.values
+            .append(owner, value)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StorageError::NoRoom,
+                _ => error.into(),
+            })
+    }
+}
+
+/// Whether a directory holds segments of the value log, and nothing else.
+pub(super) fn is_of_segments(dir: &Path) -> bool {
+    let Ok(mut entries) = dir.read_dir() else {
+        return false;
+    };
+    entries.all(|entry| entry.is_ok_and(|entry| segment::number(&entry.path()).is_some()))
+}
+
+/// The segments in a directory, by number. None if there is no such directory.
+fn files(dir: &Path) -> io::Result<BTreeMap<u64, PathBuf>> {
+    let entries = match dir.read_dir() {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) => return Err(error),
+    };
+    let mut files = BTreeMap::new();
+    for entry in entries {
+        let path = entry?.path();
+        if let Some(number) = segment::number(&path) {
+            files.insert(number, path);
+        }
+    }
+    Ok(files)
+}
+
+const _: () = assert!(RECORD_HEAD + CHUNK < WRITE_BYTES as u64);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+use super::*;
+use crate::encoding::{CollectionId, system::KeyspaceId};
+use std::os::unix::fs::FileExt;
+
+fn noise(len: usize) -> Vec<u8> {
+    std::iter::repeat_with(|| fastrand::u8(..))
+        .take(len)
+        .collect()
+}
+
+fn owner(id: u64) -> Owner {
+    Owner::Base(KeyspaceId(7), CollectionId(id))
+}
+
+fn all(log: &ValueLog, at: &ValueRef) -> Result<Vec<u8>> {
+    let mut value = Vec::new();
+    log.read(at, 0..at.len, &mut value, true)?;
+    Ok(value)
+}
+
+/// Lengths around the limits of chunks and of writes.
+fn lengths() -> Vec<usize> {
+    let (chunk, write) = (CHUNK as usize, WRITE_BYTES);
+    vec![
+        0,
+        1,
+        100,
+        chunk - 1,
+        chunk,
+        chunk + 1,
+        3 * chunk,
+        write,
+        3 * write + 17,
+    ]
+}
+
+#[test]
+fn values_are_read_as_they_were_appended_and_after_a_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = ValueLog::open(dir.path(), 1 << 20).unwrap();
+    assert!(!dir.path().join(DIR).exists(), "made without a value");
+    let mut kept = Vec::new();
+    for round in 0..3 {
+        for len in lengths() {
+            let value = noise(len);
+            let (at, pin) = log.append(owner(round), &value).unwrap();
+            assert_eq!(all(&log, &at).unwrap(), value);
+            kept.push((at, value));
+            drop(pin);
+        }
+        for (at, value) in &kept {
+            assert_eq!(&all(&log, at).unwrap(), value);
+            for _ in 0..5 {
+                let from = fastrand::u64(..=at.len);
+                let to = fastrand::u64(from..=at.len + 10);
+                let mut part = b"before".to_vec();
+                log.read(at, from..to, &mut part, true).unwrap();
+                let wanted = &value[from as usize..to.min(at.len) as usize];
+                assert_eq!(part.strip_prefix(b"before"), Some(wanted));
+            }
+        }
+        log.sync().unwrap();
+        let (segments, bytes) = (log.len(), log.bytes());
+        log = ValueLog::open(dir.path(), 1 << 20).unwrap();
+        assert_eq!((log.len(), log.bytes()), (segments, bytes));
+    }
+    assert!(log.len() > 3);
+}
+
+#[test]
+fn records_are_walked_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = ValueLog::open(dir.path(), 1 << 30).unwrap();
+    let mut appended = Vec::new();
+    for (id, len) in (0..).zip(lengths()) {
+        let owner = if id % 3 == 2 {
+            Owner::Binlog
+        } else {
+            owner(id)
+        };
+        let (at, _pin) = log.append(owner, &noise(len)).unwrap();
+        appended.push(Record { owner, at });
+    }
+    let segment = log.segment(1).unwrap();
+    let (mut walked, mut next) = (Vec::new(), None);
+    while let Some((record, after)) = ValueLog::record_at(&segment, next).unwrap() {
+        walked.push(record);
+        next = Some(after);
+    }
+    assert_eq!(walked, appended);
+}
+
+/// What a crash leaves behind the last whole record is not read, and no record is lost.
+#[test]
+fn an_end_that_is_torn_counts_for_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = ValueLog::open(dir.path(), 1 << 30).unwrap();
+    let (first, second) = (noise(5000), noise(70_000));
+    let (at_first, _pin) = log.append(owner(1), &first).unwrap();
+    let (at_second, _pin) = log.append(owner(2), &second).unwrap();
+    let path = segment::path(&dir.path().join(DIR), 1);
+    let whole = std::fs::read(&path).unwrap();
+    for len in [
+        0,
+        10,
+        FILE_HEAD as usize,
+        at_second.offset as usize + 3,
+        whole.len() - 1,
+    ] {
+        std::fs::write(&path, &whole[..len]).unwrap();
+        let log = ValueLog::open(dir.path(), 1 << 30).unwrap();
+        let keeps_first = len > at_second.offset as usize;
+        assert_eq!(all(&log, &at_first).is_ok(), keeps_first, "{len}");
+        assert!(all(&log, &at_second).is_err(), "{len}");
+        let (at, _pin) = log.append(owner(3), &first).unwrap();
+        assert_eq!(at.segment, 2, "{len}");
+        assert_eq!(all(&log, &at).unwrap(), first);
+        std::fs::remove_file(segment::path(&dir.path().join(DIR), 2)).unwrap();
+    }
+    // The whole length, but the last bytes never got to the disk.
+    let mut torn = whole.clone();
+    let end = torn.len();
+    torn[end - 100..].fill(0);
+    std::fs::write(&path, torn).unwrap();
+    let log = ValueLog::open(dir.path(), 1 << 30).unwrap();
+    assert_eq!(all(&log, &at_first).unwrap(), first);
+    assert!(all(&log, &at_second).is_err());
+}
+
+#[test]
+fn bytes_that_changed_are_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = ValueLog::open(dir.path(), 1 << 30).unwrap();
+    let value = noise(100_000);
+    let (at, _pin) = log.append(owner(1), &value).unwrap();
+    let (other, _pin) = log.append(owner(1), &value).unwrap();
+    let path = segment::path(&dir.path().join(DIR), 1);
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    let mut byte = [0];
+    let place = at.offset + RECORD_HEAD + 50_000;
+    file.read_exact_at(&mut byte, place).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], place).unwrap();
+    assert!(all(&log, &at).is_err());
+    let mut part = Vec::new();
+    log.read(&at, 0..CHUNK, &mut part, true).unwrap();
+    assert_eq!(part, &value[..CHUNK as usize], "another chunk is intact");
+    assert!(log.read(&at, 40_000..40_001, &mut part, true).is_err());
+    assert_eq!(part.len(), CHUNK as usize, "nothing is appended then");
+    // The same bytes at the wrong place.
+    let mut copy = vec![0; record_len(at.len) as usize];
+    file.read_exact_at(&mut copy, other.offset).unwrap();
+    file.write_all_at(&copy, at.offset).unwrap();
+    assert!(all(&log, &at).is_err());
+    assert_eq!(all(&log, &other).unwrap(), value);
+}
+
+#[test]
+fn segments_are_closed_once_all_who_appended_are_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = ValueLog::open(dir.path(), 10_000).unwrap();
+    let numbers = |log: &ValueLog| -> Vec<u64> {
+        log.closed().iter().map(|segment| segment.number).collect()
+    };
+    let (first, pin) = log.append(owner(1), &noise(6000)).unwrap();
+    let (_, later) = log.append(owner(2), &noise(6000)).unwrap();
+    assert_eq!(numbers(&log), [0; 0], "the turn has not ended");
+    drop(pin);
+    assert_eq!(numbers(&log), [1]);
+    drop(later);
+    assert_eq!(numbers(&log), [1], "it gets more records");
+    assert!(!log.remove(2).unwrap(), "the newest stays");
+    assert!(log.remove(1).unwrap());
+    assert!(log.remove(1).unwrap());
+    assert!(all(&log, &first).is_err());
+    log.sync().unwrap();
+    drop(log);
+    let log = ValueLog::open(dir.path(), 10_000).unwrap();
+    let (at, _pin) = log.append(owner(3), b"x").unwrap();
+    assert_eq!(at.segment, 3, "numbers are not used twice");
+}
+
+#[test]
+fn a_failed_write_leaves_no_hole() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = ValueLog::open(dir.path(), 1 << 30).unwrap();
+    let value = noise(1000);
+    let (first, _pin) = log.append(owner(1), &value).unwrap();
+    let segment = log.segment(1).unwrap();
+    // As if the disk had taken a part of a record.
+    segment.write(&noise(500), segment.end()).unwrap();
+    let (second, _pin) = log.append(owner(2), &value).unwrap();
+    assert_eq!(second.offset, first.offset + record_len(1000));
+    log.sync().unwrap();
+    log.write_again().unwrap();
+    log.sync().unwrap();
+    for at in [first, second] {
+        assert_eq!(all(&log, &at).unwrap(), value);
+    }
+}

@@ -1,0 +1,197 @@
+//! Long values of a transaction: appended to the value log when they are written, so that the
+//! pending batch and the binlog row hold no more than their places.
+
+use super::{Txn, View};
+use crate::encoding::binlog::{Position, Row};
+use crate::encoding::values::ValueRef;
+use crate::encoding::{CollectionId, Corrupt, keys};
+use crate::storage::engine::cold_reads::ColdRead;
+use crate::storage::engine::values::{Owner, Pin};
+use crate::storage::engine::waiting::pretends_cold;
+use crate::storage::{DbIndex, Result, StorageError};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// A value that was appended, and the argument that it came from.
+struct Written {
+    /// The address and length of the argument: while its command runs, no other has them.
+    from: (usize, usize),
+    at: ValueRef,
+}
+
+/// What a turn has appended to the value log.
+#[derive(Default)]
+pub(in crate::storage) struct LoggedValues {
+    /// By the commands whose arguments are still in memory.
+    written: SmallVec<[Written; 2]>,
+    /// One for each segment with a value of the turn.
+    pins: SmallVec<[Pin; 1]>,
+}
+
+fn address(bytes: &[u8]) -> (usize, usize) {
+    (bytes.as_ptr().addr(), bytes.len())
+}
+
+impl LoggedValues {
+    fn note(&mut self, value: &[u8], at: ValueRef, pin: Pin) {
+        let from = address(value);
+        self.written.push(Written { from, at });
+        if !self.pins.iter().any(|pin| pin.is_of(at.segment)) {
+            self.pins.push(pin);
+        }
+    }
+
+    fn place_of(&self, arg: &[u8]) -> Option<ValueRef> {
+        let from = address(arg);
+        let found = self.written.iter().find(|written| written.from == from);
+        found.map(|written| written.at)
+    }
+
+    /// Forgets the arguments, whose memory may get other contents.
+    pub(super) fn forget_arguments(&mut self) {
+        self.written.clear();
+    }
+
+    /// Ends the turn: what it has appended is committed or given up.
+    pub(super) fn clear(&mut self) {
+        self.written.clear();
+        self.pins.clear();
+    }
+
+    /// The pins, for a data set that is installed later.
+    pub(super) fn take_pins(&mut self) -> SmallVec<[Pin; 1]> {
+        std::mem::take(&mut self.pins)
+    }
+}
+
+impl View {
+    /// Appends a range of the bytes that a long string's base refers to, clipped to them, to `out`.
+    /// Returns the number of bytes of the base.
+    ///
+    /// # Errors
+    /// The string has no base, or its bytes cannot be read.
+    pub fn read_base(
+        &self,
+        db: DbIndex,
+        id: CollectionId,
+        range: Range<u64>,
+        out: &mut Vec<u8>,
+    ) -> Result<u64> {
+        let mut missing = None;
+        loop {
+            let row = self.row(db, &keys::base(id))?;
+            let at = ValueRef::decode(&row.ok_or(Corrupt("base of a string"))?)?;
+            let wanted = range.start.min(at.len)..range.end.min(at.len);
+            let bytes = wanted.end.saturating_sub(wanted.start);
+            self.reads.budget.spend(bytes as usize)?;
+            match self.read_value(db, &at, wanted, out) {
+                // The value has got another place since the row was read.
+                Err(StorageError::Io(error))
+                    if error.kind() == std::io::ErrorKind::NotFound && missing != Some(at) =>
+                {
+                    // A snapshot shows the old row for ever.
+                    if self.reads.snapshot.is_some() {
+                        return Err(StorageError::ReadBudgetSpent);
+                    }
+                    missing = Some(at);
+                }
+                done => return done.map(|()| at.len),
+            }
+        }
+    }
+
+    fn read_value(
+        &self,
+        db: DbIndex,
+        at: &ValueRef,
+        range: Range<u64>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let may_wait = self.may_wait();
+        let done = match !may_wait && pretends_cold() {
+            false => self.engine.values.read(at, range, out, may_wait),
+            true => Err(StorageError::NotInMemory),
+        };
+        if matches!(done, Err(StorageError::NotInMemory))
+            && let Some(keyspace) = self.keyspace(db)
+        {
+            self.cold.want(ColdRead::value(keyspace, *at));
+        }
+        done
+    }
+}
+
+impl Txn {
+    /// Whether the bytes of a string of this length belong into the value log.
+    pub fn logs_value(&self, len: usize) -> bool {
+        let least = self.engine.config.value_log_min_bytes;
+        least > 0 && len as u64 >= least
+    }
+
+    /// Appends a string to the value log and writes the row of its base. The caller writes the meta
+    /// row.
+    ///
+    /// # Errors
+    /// The disk does not take it.
+    pub fn put_base(&mut self, db: DbIndex, id: CollectionId, value: &[u8]) -> Result<()> {
+        let keyspace = self.keyspace_for_write(db)?;
+        let at = self.append_value(Owner::Base(keyspace, id), value)?;
+        self.put_row(db, &keys::base(id), &at.encode())
+    }
+
+    fn append_value(&mut self, owner: Owner, value: &[u8]) -> Result<ValueRef> {
+        let engine = self.engine.clone();
+        let _room = engine.disk.reserve(value.len())?;
+        let (at, pin) = engine.append_value(owner, value)?;
+        self.batch.values.note(value, at, pin);
+        Ok(at)
+    }
+
+    /// Logs one command. Its long arguments stand in the value log: those that were written as
+    /// values stand there already.
+    pub(super) fn log_command<A: AsRef<[u8]>>(&mut self, db: DbIndex, args: &[A]) {
+        let is_short = |arg: &A| !self.logs_value(arg.as_ref().len());
+        if args.iter().all(is_short) || !self.is_logged() {
+            return self.batch.log.append(db, args);
+        }
+        let place = |arg: &A| {
+            let arg = arg.as_ref();
+            match self.batch.values.place_of(arg) {
+                // Without a place the argument stands in the row.
+                None if self.logs_value(arg.len()) => self.append_value(Owner::Binlog, arg).ok(),
+                place => place,
+            }
+        };
+        let places: SmallVec<[_; 8]> = args.iter().map(place).collect();
+        self.batch.log.append_referring(db, args, &places);
+    }
+
+    /// Logs a row of the master's binlog, whose commands this transaction has run; `args` are
+    /// theirs, parts of `row.bytes`.
+    pub fn log_received<'a>(
+        &mut self,
+        position: Position,
+        row: &Row<'a>,
+        args: impl Iterator<Item = &'a [u8]>,
+    ) {
+        let mut logged = SmallVec::<[_; 4]>::new();
+        for arg in args {
+            if !self.logs_value(arg.len()) {
+                continue;
+            }
+            let from = address(arg).0 - address(row.bytes).0;
+            let place = match self.batch.values.place_of(arg) {
+                None if self.engine.binlog.is_enabled() => {
+                    self.append_value(Owner::Binlog, arg).ok()
+                }
+                place => place,
+            };
+            logged.extend(place.map(|place| (from, place)));
+        }
+        self.batch.log.push_received(position, row, &logged);
+        self.batch.values.forget_arguments();
+    }
+}

@@ -1,0 +1,308 @@
+//! Collection of the value log: moves what lives of old segments to the end of the log, and removes
+//! their files.
+//!
+//! A segment can be collected once no row of the binlog refers to it: rows refer to what was written
+//! for their own commit, so that is when the log is trimmed up to where it ended when the segment
+//! got its last record. How much of a segment lives is estimated by its samples. A record lives if
+//! the row of its string still refers to it.
+//!
+//! Values move without the locks of their keys. Under the commit lock each row is compared once
+//! more with what it was: what a command has written or deleted meanwhile stays as it is. A command
+//! that has read the old row finds the old segment, or reads the row again
+//! ([`View::read_base`](super::View::read_base)).
+//!
+//! A crash at any point loses nothing: the new places are durable before a file is removed.
+
+use super::engine::values::{Owner, Pin, Record, Segment, ValueLog};
+use super::engine::{Engine, Keyspace};
+use super::{Result, StorageError, Txn, fail_point};
+use crate::base::time::UnixMs;
+use crate::encoding::binlog::Position;
+use crate::encoding::keys;
+use crate::encoding::values::ValueRef;
+use rocksdb::WriteBatch;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Bytes of values, and values, that one commit moves.
+const MOVED_BYTES: u64 = 1 << 20;
+const MOVED_VALUES: usize = 64;
+/// Records that are looked at between two checks of whether to stop.
+const STEP_RECORDS: usize = 1024;
+/// A segment of which no more than so many percent live is collected at once: for each byte that
+/// is written again, one is freed.
+const SPARSE_PERCENT: usize = 50;
+/// While nothing is written, one of which no more than so many percent live.
+const IDLE_PERCENT: usize = 90;
+
+/// What the collector knows of a segment.
+#[derive(Default)]
+struct Known {
+    /// Where the binlog ended when the segment was closed.
+    closed_at: Position,
+    /// Nothing of it lives any more, as of this many commits.
+    drained: bool,
+}
+
+/// The collection of one database's value log.
+pub struct Collector {
+    txn: Txn,
+    known: BTreeMap<u64, Known>,
+    /// The segment that is being collected, and the offset of its next record.
+    current: Option<(Arc<Segment>, Option<u64>)>,
+    /// Commits and appended bytes as of the last time that all segments were looked at.
+    seen: (u64, u64),
+}
+
+/// The result of a step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Bytes of values that were written again.
+    pub moved: u64,
+    /// Segments whose files were removed.
+    pub removed: u64,
+    /// Whether there is more to do at once.
+    pub more: bool,
+}
+
+/// A record that lives, and its row.
+struct Living {
+    record: Record,
+    keyspace: Arc<Keyspace>,
+    key: keys::RowKey,
+}
+
+impl Collector {
+    /// A collector; a database has one.
+    pub fn new(engine: Arc<Engine>) -> Collector {
+        Collector {
+            txn: Txn::new(engine),
+            known: BTreeMap::new(),
+            current: None,
+            seen: (u64::MAX, u64::MAX),
+        }
+    }
+
+    fn engine(&self) -> &Arc<Engine> {
+        self.txn.engine()
+    }
+
+    /// Does some of what there is to do. `idle`: nothing is written, so that segments are
+    /// collected of which little is garbage.
+    ///
+    /// # Errors
+    /// The storage fails. What was done until then stays.
+    pub fn step(&mut self, idle: bool) -> Result<Collected> {
+        let mut done = Collected::default();
+        if self.engine().has_failed() {
+            return Ok(done);
+        }
+        // Inside the gate: nothing moves during a check of the whole database.
+        self.txn.begin(UnixMs::NONE)?;
+        let result = self.step_inside(idle, &mut done);
+        let ended = self.txn.commit();
+        result.and(ended).map(|()| done)
+    }
+
+    fn step_inside(&mut self, idle: bool, done: &mut Collected) -> Result<()> {
+        if self.current.is_none() {
+            self.choose(idle)?;
+        }
+        if let Some((segment, from)) = self.current.take() {
+            match self.move_some(&segment, from, done)? {
+                Some(next) => {
+                    self.current = Some((segment, Some(next)));
+                    done.more = true;
+                }
+                None => {
+                    self.known.entry(segment.number()).or_default().drained = true;
+                    done.more = true;
+                }
+            }
+            return Ok(());
+        }
+        done.removed = self.remove_drained()?;
+        Ok(())
+    }
+
+    /// Chooses the segment of which the least lives, if that is little.
+    fn choose(&mut self, idle: bool) -> Result<()> {
+        let engine = self.engine().clone();
+        let closed = engine.values.closed();
+        let range = engine.binlog.range();
+        for segment in &closed {
+            let known = self.known.entry(segment.number());
+            known.or_insert_with(|| Known {
+                closed_at: range.next_position,
+                drained: false,
+            });
+        }
+        self.known
+            .retain(|number, _| closed.iter().any(|segment| segment.number() == *number));
+        let now = (engine.commits(), engine.values.appended());
+        if now == self.seen && !idle {
+            return Ok(());
+        }
+        let most = match idle {
+            true => IDLE_PERCENT,
+            false => SPARSE_PERCENT,
+        };
+        let mut best: Option<(usize, Arc<Segment>)> = None;
+        for segment in closed {
+            let known = self.known.get(&segment.number());
+            let is_free = known
+                .is_some_and(|known| !known.drained && known.closed_at <= range.first_position);
+            if !is_free {
+                continue;
+            }
+            let live = self.live_percent(&segment)?;
+            if live <= most && best.as_ref().is_none_or(|(least, _)| live < *least) {
+                best = Some((live, segment));
+            }
+        }
+        if engine.disk.is_low() && best.as_ref().is_some_and(|(live, _)| *live > 0) {
+            // What is moved needs space first.
+            best = None;
+        }
+        match best {
+            Some((_, segment)) => self.current = Some((segment, None)),
+            None => self.seen = now,
+        }
+        Ok(())
+    }
+
+    /// How many percent of a segment's bytes live, by its samples.
+    fn live_percent(&self, segment: &Segment) -> Result<usize> {
+        let samples = segment.samples();
+        let mut live = 0;
+        for record in samples {
+            live += usize::from(self.living(record)?.is_some());
+        }
+        Ok(live * 100 / samples.len().max(1))
+    }
+
+    /// The row of a record, if it still refers to it.
+    fn living(&self, record: &Record) -> Result<Option<Living>> {
+        let Owner::Base(keyspace, id) = record.owner else {
+            return Ok(None);
+        };
+        let keyspaces = self.engine().all_keyspaces();
+        let found = keyspaces
+            .into_iter()
+            .find(|(_, known)| known.id == keyspace);
+        let Some((_, keyspace)) = found else {
+            return Ok(None);
+        };
+        let key = keys::base(id);
+        let living = Living {
+            record: *record,
+            keyspace,
+            key,
+        };
+        Ok(self.is_at(&living)?.then_some(living))
+    }
+
+    /// Whether the row refers to the record.
+    fn is_at(&self, living: &Living) -> Result<bool> {
+        let row = self
+            .engine()
+            .db
+            .get_pinned_cf(&living.keyspace.cf, &living.key)?;
+        match row {
+            Some(row) => Ok(ValueRef::decode(&row)? == living.record.at),
+            None => Ok(false),
+        }
+    }
+
+    /// Moves what lives of the next records. Returns where to continue.
+    fn move_some(
+        &mut self,
+        segment: &Segment,
+        from: Option<u64>,
+        done: &mut Collected,
+    ) -> Result<Option<u64>> {
+        let mut next = from;
+        let (mut living, mut bytes, mut records) = (Vec::new(), 0, 0);
+        while bytes < MOVED_BYTES && living.len() < MOVED_VALUES && records < STEP_RECORDS {
+            let Some((record, after)) = ValueLog::record_at(segment, next)? else {
+                self.move_all(living, done)?;
+                return Ok(None);
+            };
+            if let Some(found) = self.living(&record)? {
+                bytes += record.at.len;
+                living.push(found);
+            }
+            records += 1;
+            next = Some(after);
+        }
+        self.move_all(living, done)?;
+        Ok(next)
+    }
+
+    /// Writes the values again, and lets their rows refer to the new places.
+    fn move_all(&mut self, living: Vec<Living>, done: &mut Collected) -> Result<()> {
+        if living.is_empty() {
+            return Ok(());
+        }
+        let engine = self.engine().clone();
+        let (mut moved, mut value) = (Vec::with_capacity(living.len()), Vec::new());
+        // Until the rows are written.
+        let mut pins: Vec<Pin> = Vec::new();
+        for living in living {
+            value.clear();
+            let at = living.record.at;
+            engine.values.read(&at, 0..at.len, &mut value, true)?;
+            let (at, pin) = engine.append_value(living.record.owner, &value)?;
+            pins.push(pin);
+            moved.push((living, at));
+        }
+        fail_point("values-moved")?;
+        let mut commit = engine.commit.lock();
+        let mut batch = WriteBatch::default();
+        for (living, at) in &moved {
+            let is_used = |used: &Arc<Keyspace>| used.id == living.keyspace.id;
+            let mut used = engine.all_keyspaces().into_iter();
+            if used.any(|(_, keyspace)| is_used(&keyspace)) && self.is_at(living)? {
+                batch.put_cf(&living.keyspace.cf, &living.key, at.encode());
+                done.moved += at.len;
+            }
+        }
+        engine.put_state(&mut commit, &mut batch);
+        let written = engine.write(batch);
+        if let Err(error) = &written {
+            // Under the commit lock, so that the next commit sees the failure.
+            engine.fail(error);
+        }
+        drop(commit);
+        written
+    }
+
+    /// Removes the files of segments of which nothing lives.
+    fn remove_drained(&mut self) -> Result<u64> {
+        let engine = self.engine().clone();
+        let drained = self.known.iter().filter(|(_, known)| known.drained);
+        let drained: Vec<u64> = drained.map(|(number, _)| *number).collect();
+        if drained.is_empty() {
+            return Ok(0);
+        }
+        // The new places, before the old ones go.
+        engine.sync_wal()?;
+        fail_point("values-synced")?;
+        let snapshots = engine.snapshots.lock();
+        if *snapshots > 0 {
+            // Snapshots still show the old places.
+            return Ok(0);
+        }
+        let mut removed = 0;
+        for number in drained {
+            if engine.values.remove(number).map_err(StorageError::from)? {
+                self.known.remove(&number);
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

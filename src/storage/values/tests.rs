@@ -1,0 +1,241 @@
+use super::*;
+use crate::exec::testing::Client;
+use crate::resp::Value;
+use crate::storage::DbIndex;
+use crate::storage::engine::binlog::BinlogBounds;
+use crate::types::string;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const DB: DbIndex = DbIndex(0);
+const SEGMENT: u64 = 64 << 10;
+const KEEP_NONE: BinlogBounds = BinlogBounds {
+    max_entries: 0,
+    max_bytes: 1,
+    oldest_unix_ms: UnixMs::NONE,
+    hold_max_bytes: 0,
+};
+
+fn client(binlog: bool) -> Client {
+    Client::with(|config| {
+        config.value_log_min_bytes = 100;
+        config.value_log_segment_bytes = SEGMENT;
+        config.binlog_enabled = binlog;
+    })
+}
+
+fn noise(len: usize) -> Vec<u8> {
+    std::iter::repeat_with(|| fastrand::u8(..))
+        .take(len)
+        .collect()
+}
+
+/// Collects until there is nothing more to do; returns how much was moved. Strings without a key
+/// are reclaimed before, as by the expire thread.
+fn collect(collector: &mut Collector, idle: bool) -> u64 {
+    let mut reclaimer = Txn::new(collector.engine().clone());
+    if let Some(mut pass) = reclaimer.begin_reclaim(DB) {
+        while reclaimer.reclaim_slice(&mut pass, 1 << 20).unwrap().more {}
+        reclaimer.end_reclaim(pass);
+    }
+    let mut moved = 0;
+    loop {
+        let done = collector.step(idle).unwrap();
+        moved += done.moved;
+        if done == Collected::default() {
+            return moved;
+        }
+    }
+}
+
+fn set(client: &mut Client, key: &str, value: &[u8]) {
+    let done = client.args(&[b"SET", key.as_bytes(), value]);
+    assert_eq!(done, Value::Simple("OK".into()));
+}
+
+#[test]
+fn space_comes_back_and_what_lives_stays() {
+    let mut client = client(false);
+    let engine = client.server().engine.clone();
+    let mut collector = Collector::new(engine.clone());
+    let mut model: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    for round in 0..12 {
+        for _ in 0..200 {
+            let key = format!("key{}", fastrand::u8(..60));
+            match fastrand::u8(..10) {
+                0 => {
+                    client.run(&format!("DEL {key}"));
+                    model.remove(&key);
+                }
+                1 => {
+                    let bytes = noise(300);
+                    client.args(&[b"SETRANGE", key.as_bytes(), b"5000", &bytes]);
+                    let value = model.entry(key).or_default();
+                    value.resize(value.len().max(5300), 0);
+                    value[5000..5300].copy_from_slice(&bytes);
+                }
+                2 if model.contains_key(&key) => {
+                    let to = format!("key{}", fastrand::u8(..60));
+                    client.run(&format!("RENAME {key} {to}"));
+                    let value = model.remove(&key).unwrap();
+                    model.insert(to, value);
+                }
+                3 => {
+                    let to = format!("key{}", fastrand::u8(..60));
+                    client.run(&format!("COPY {key} {to} REPLACE"));
+                    if let Some(value) = model.get(&key).cloned() {
+                        model.insert(to, value);
+                    }
+                }
+                _ => {
+                    let value = noise(fastrand::usize(50..12_000));
+                    set(&mut client, &key, &value);
+                    model.insert(key, value);
+                }
+            }
+        }
+        collect(&mut collector, round % 3 == 2);
+        for (key, value) in &model {
+            assert_eq!(
+                client.run(&format!("GET {key}")),
+                Value::Bulk(value.clone())
+            );
+        }
+        client.check();
+    }
+    collect(&mut collector, true);
+    let live: usize = model.values().map(Vec::len).sum();
+    let kept = engine.value_log_bytes();
+    assert!(
+        kept <= live as u64 * 5 / 4 + 2 * SEGMENT,
+        "{kept} bytes for {live}"
+    );
+    client.run("FLUSHALL");
+    collect(&mut collector, true);
+    assert!(engine.value_log_bytes() <= 2 * SEGMENT);
+    client.check();
+}
+
+#[test]
+fn rows_of_the_binlog_keep_what_they_refer_to() {
+    let mut client = client(true);
+    let engine = client.server().engine.clone();
+    let mut collector = Collector::new(engine.clone());
+    let mut values = Vec::new();
+    for n in 0..100 {
+        let value = noise(3000);
+        set(&mut client, &format!("key{}", n % 3), &value);
+        values.push(value);
+    }
+    let written: u64 = values.iter().map(|value| value.len() as u64).sum();
+    assert!(
+        engine.value_log_appended() < written * 11 / 10,
+        "each is written once"
+    );
+    assert_eq!(collect(&mut collector, true), 0);
+    assert!(engine.value_log_bytes() >= written);
+    let mut logged = Vec::new();
+    let read = engine.read_binlog(Position::NONE, |_, row| {
+        logged.extend_from_slice(row.bytes);
+        true
+    });
+    read.unwrap();
+    let mut rest = logged.as_slice();
+    for value in &values {
+        let at = memchr::memmem::find(rest, value).expect("a value in the binlog, in order");
+        rest = &rest[at..];
+    }
+    assert!(engine.trim_binlog(&KEEP_NONE).unwrap());
+    collect(&mut collector, true);
+    assert!(engine.value_log_bytes() <= 3 * SEGMENT);
+    for (n, value) in values.iter().enumerate().skip(97) {
+        let key = format!("GET key{}", n % 3);
+        assert_eq!(client.run(&key), Value::Bulk(value.clone()));
+    }
+    client.check();
+}
+
+#[test]
+fn a_snapshot_keeps_what_it_shows() {
+    let mut client = client(false);
+    let engine = client.server().engine.clone();
+    let mut collector = Collector::new(engine.clone());
+    let old: Vec<Vec<u8>> = (0..40).map(|_| noise(4000)).collect();
+    for (n, value) in old.iter().enumerate() {
+        set(&mut client, &format!("key{n:02}"), value);
+    }
+    let snapshot = engine.snapshot().unwrap();
+    for n in 0..40 {
+        set(&mut client, &format!("key{n:02}"), &noise(4000));
+    }
+    collect(&mut collector, true);
+    let mut shown = Vec::new();
+    let sent: Result<()> = snapshot.chunks(|_, chunk| {
+        shown.extend_from_slice(chunk);
+        Ok(())
+    });
+    sent.unwrap();
+    for value in &old {
+        assert!(memchr::memmem::find(&shown, value).is_some());
+    }
+    let before = engine.value_log_bytes();
+    drop(snapshot);
+    collect(&mut collector, true);
+    assert!(engine.value_log_bytes() < before - 2 * SEGMENT);
+}
+
+/// Readers, writers and the collector at once: every value is the one that was written last.
+#[test]
+fn values_move_while_they_are_read_and_replaced() {
+    let mut first = client(false);
+    let engine = first.server().engine.clone();
+    for n in 0..20 {
+        set(&mut first, &format!("key{n}"), &noise(2000));
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (engine, stop) = (&engine, &stop);
+            scope.spawn(move || {
+                write_and_read(&mut Txn::new(engine.clone()), thread);
+                stop.store(true, Ordering::Release);
+            });
+        }
+        let mut collector = Collector::new(engine.clone());
+        let mut removed = 0;
+        while !stop.load(Ordering::Acquire) || removed == 0 {
+            removed += collector.step(true).unwrap().removed;
+        }
+    });
+    first.check();
+}
+
+/// Sets and gets keys of its own, and gets keys that nobody changes.
+fn write_and_read(txn: &mut Txn, thread: u32) {
+    let mut own: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    let get = |txn: &mut Txn, key: &str| {
+        txn.begin(UnixMs(1)).unwrap();
+        txn.lock([txn.key_hash(DB, key.as_bytes())].into_iter())
+            .unwrap();
+        let found = string::get(txn, DB, key.as_bytes()).unwrap();
+        txn.commit().unwrap();
+        found
+    };
+    for round in 0..2000 {
+        let key = format!("own{thread}:{}", fastrand::u8(..8));
+        if fastrand::bool() {
+            let value = noise(fastrand::usize(100..6000));
+            txn.begin(UnixMs(1)).unwrap();
+            txn.lock([txn.key_hash(DB, key.as_bytes())].into_iter())
+                .unwrap();
+            txn.start_command();
+            string::set(txn, DB, key.as_bytes(), &value, string::Expiry::Clear).unwrap();
+            txn.commit().unwrap();
+            own.insert(key, value);
+        } else if let Some(value) = own.get(&key) {
+            assert!(get(txn, &key).as_ref() == Some(value), "round {round}");
+        }
+        let other = get(txn, &format!("key{}", fastrand::u8(..20)));
+        assert_eq!(other.map(|value| value.len()), Some(2000));
+    }
+}
