@@ -33,8 +33,6 @@ COUNTED_COMMANDS = (
     ("DEL", "{key}:none"), ("SET", "{key}:none", "{value}"), ("SADD", "{key}:none", "member"))
 # It lies between keys that are there.
 MISSING = "{key}:none"
-SETTLE_DEADLINE_S = 900
-SETTLE_CHECKS = 5
 
 
 class Disk:
@@ -99,22 +97,10 @@ class Disk:
 
     def reads(self, words, requests, **flags):
         """Reads of the disk per command, over some requests one after the other."""
-        self.settle()
+        self.server.settle()
         before = self.disk_reads()
         self.run(*words, requests=requests, order="scattered", **flags)
         return (self.disk_reads() - before) / requests
-
-    def settle(self):
-        """Waits until no compaction runs or is pending."""
-        names = ("flush_pending", "immutable_memtables", "compaction_pending", "running_compactions")
-        deadline, quiet = time.monotonic() + SETTLE_DEADLINE_S, 0
-        while quiet < SETTLE_CHECKS:
-            if time.monotonic() > deadline:
-                raise CaseError(f"compactions still run after {SETTLE_DEADLINE_S} s")
-            fields = self.server.info("rocksdb")
-            quiet = 0 if any(int(fields.get(name, 0)) for name in names) else quiet + 1
-            time.sleep(0.2)
-        self.server.wait_quiet()
 
     def delay(self, us):
         """Makes each read take longer; False if this build cannot."""
@@ -148,7 +134,7 @@ class Disk:
         loaded = time.monotonic() - began
         if self.server.ask("DEBUG", "RELOAD") != b"+OK\r\n":
             raise CaseError("DEBUG RELOAD failed")
-        self.settle()
+        self.server.settle()
         return loaded, time.monotonic() - began - loaded
 
 
@@ -326,7 +312,7 @@ def writes(disk):
         at = result["latency_ms"]
         yield (f"| {rate:,} | {result['rate']:,.0f} | {slowest:,} | "
                + " | ".join(f"{at[name]:,.2f}" for name in ("p50", "p99", "p99.9")) + f" | {result['unanswered']:,} |")
-        disk.settle()
+        disk.server.settle()
     yield ""
 
 

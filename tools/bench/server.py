@@ -17,6 +17,8 @@ QUIET_DEADLINE_S = 60
 # A server counts as idle when it uses no more than this share of a core.
 QUIET_SHARE = 0.05
 QUIET_WINDOW_S = 0.4
+SETTLE_DEADLINE_S = 900
+SETTLE_CHECKS = 5
 LOAD_BATCH = 500
 
 
@@ -102,6 +104,12 @@ class Server:
         with open(self.log, encoding="utf-8", errors="replace") as log:
             return "".join(log.readlines()[-20:])
 
+    def written(self):
+        """Bytes that it has had the disk write."""
+        with open(f"/proc/{self.process.pid}/io", encoding="ascii") as file:
+            fields = dict(line.split(": ") for line in file.read().splitlines())
+        return int(fields["write_bytes"]) - int(fields["cancelled_write_bytes"])
+
     def cpu_s(self):
         """CPU time of the process so far, over all threads."""
         with open(f"/proc/{self.process.pid}/stat", encoding="ascii", errors="replace") as stat:
@@ -119,6 +127,18 @@ class Server:
             if now - before <= QUIET_SHARE * QUIET_WINDOW_S:
                 return
             before = now
+
+    def settle(self):
+        """Waits until no compaction runs or is pending."""
+        names = ("flush_pending", "immutable_memtables", "compaction_pending", "running_compactions")
+        deadline, quiet = time.monotonic() + SETTLE_DEADLINE_S, 0
+        while quiet < SETTLE_CHECKS:
+            if time.monotonic() > deadline:
+                raise CaseError(f"compactions still run after {SETTLE_DEADLINE_S} s")
+            fields = self.info("rocksdb")
+            quiet = 0 if any(int(fields.get(name, 0)) for name in names) else quiet + 1
+            time.sleep(0.2)
+        self.wait_quiet()
 
     def load(self, commands):
         """Sends `commands` pipelined and checks the replies."""
