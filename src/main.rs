@@ -2,8 +2,8 @@
 
 use kedis::base::one_line::OneLine;
 use kedis::commands::memory::no_eviction;
-use kedis::server;
-use kedis::state::config::{Config, Given, LogLevel, Startup, help_text};
+use kedis::server::{self, ServerError};
+use kedis::state::config::{Config, Given, LogLevel, Startup, help_text, memory_budget};
 use kedis::sys::crash;
 use kedis::sys::daemon::{self, Detached, Side};
 use kedis::sys::log_file::{LogFile, Reopen};
@@ -33,12 +33,42 @@ fn main() -> ExitCode {
             println!("Kedis server v{}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
+        Ok(Startup::Run(config, given)) if given.check_config => check(&config, &given),
         Ok(Startup::Run(config, given)) => start(*config, given),
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says whether a start would refuse this configuration.
+fn check(config: &Config, given: &Given) -> ExitCode {
+    if let Err(error) = server::check_config(config) {
+        eprintln!("{}", explained(&error, given, "the configuration is not possible"));
+        return ExitCode::FAILURE;
+    }
+    for note in inert(config).into_iter().chain(no_eviction(config)) {
+        println!("{note}");
+    }
+    println!("the configuration is valid");
+    ExitCode::SUCCESS
+}
+
+/// An error, with the place of the parameter that causes it.
+fn explained(error: &ServerError, given: &Given, what: &str) -> String {
+    let text = format!("{what}: {error}");
+    match error.parameter() {
+        Some((parameter, word)) => given.places.explain(&text, parameter, word),
+        None => text,
+    }
+}
+
+/// Names what of the configuration has no effect, if anything.
+fn inert(config: &Config) -> Option<String> {
+    let without_effect = config.without_effect();
+    let names = without_effect.join(", ");
+    (!without_effect.is_empty()).then(|| format!("set, but without effect here: {names}"))
 }
 
 /// Runs the server, in the foreground or as a daemon.
@@ -66,6 +96,11 @@ fn log_start(config: &Config, given: &Given, made_dir: bool) {
         std::process::id(),
         config.data_dir().display()
     );
+    log::info!(
+        "caches, memtables and clients take {} MiB at most (maxmemory); Ctrl-C, SIGTERM and SHUTDOWN \
+         stop the server",
+        memory_budget(config) >> 20
+    );
     if made_dir {
         log::warn!(
             "the directory {} did not exist and was made: `dir` may name the wrong place",
@@ -83,12 +118,8 @@ fn log_start(config: &Config, given: &Given, made_dir: bool) {
             config.supervised
         );
     }
-    let without_effect = config.without_effect();
-    if !without_effect.is_empty() {
-        log::info!(
-            "set, but without effect here: {}",
-            without_effect.join(", ")
-        );
+    if let Some(note) = inert(config) {
+        log::info!("{note}");
     }
     if let Some(warning) = no_eviction(config) {
         log::warn!("{warning}");
@@ -151,10 +182,7 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     let Err(error) = ran else {
         return ExitCode::SUCCESS;
     };
-    let mut text = format!("the server does not run: {error}");
-    if let Some((parameter, word)) = error.parameter() {
-        text = given.places.explain(&text, parameter, word);
-    }
+    let text = explained(&error, &given, "the server does not run");
     log::error!("{text}");
     if log_is_file && !is_up {
         // The error is shown on the terminal as well.

@@ -25,6 +25,7 @@ use crate::state::audit::AuditFile;
 use crate::state::config::{AppendFsync, Config, Given, memory_budget};
 use crate::state::descriptors::{self, Shares};
 use crate::state::mailbox::{Mailbox, Message};
+use crate::state::tls::Tls;
 use crate::storage::engine::options::{MachineShare, StorageConfig};
 use crate::storage::{self, Engine, StorageError};
 use crate::sys::clock;
@@ -125,7 +126,7 @@ pub fn run(
     }
     let io_threads = config.io_thread_count();
     let server = share(engine, config, given, &shares)?;
-    apply_tls(&server)?;
+    apply_tls(&server.tls, &server.config.load())?;
     begin_audit(&server)?;
     let poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
@@ -211,9 +212,8 @@ fn begin_audit(server: &Server) -> Result<(), ServerError> {
 }
 
 /// Reads the certificates and keys.
-fn apply_tls(server: &Server) -> Result<(), ServerError> {
-    let config = server.config.load();
-    server.tls.apply(&config).map_err(|error| {
+fn apply_tls(tls: &Tls, config: &Config) -> Result<(), ServerError> {
+    tls.apply(config).map_err(|error| {
         let parameter = match config.tls_port {
             0 => "tls-replication",
             _ => "tls-port",
@@ -262,6 +262,16 @@ fn cannot_open(error: StorageError) -> ServerError {
         word: None,
         reason: error.to_string(),
     }
+}
+
+/// Checks what a start would refuse of the configuration, with the files of users and certificates.
+/// The data directory is not looked at, and no address is bound.
+///
+/// # Errors
+/// The configuration is not possible.
+pub fn check_config(config: &Config) -> Result<(), ServerError> {
+    check(config)?;
+    apply_tls(&Tls::default(), config)
 }
 
 /// Refuses combinations of parameters that are valid one by one.

@@ -139,6 +139,41 @@ fn a_start_in_the_background_that_fails_says_why() {
     }
 }
 
+/// Neither the data directory nor the port is touched.
+#[test]
+fn a_configuration_is_checked_without_a_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("k.conf");
+    let data = dir.path().join("data");
+    let check = |text: &str| {
+        fs::write(&file, format!("dir {}\n{text}", data.display())).unwrap();
+        let output = Command::new(binary())
+            .arg(&file)
+            .arg("--check-config")
+            .output()
+            .unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
+    };
+    let (valid, text) = check("port 1\nrdbcompression no\nmaxmemory-policy allkeys-lru\n");
+    assert!(valid, "{text}");
+    for part in ["rdbcompression", "no key is ever evicted", "is valid"] {
+        assert!(text.contains(part), "{text}");
+    }
+    for (line, reason) in [
+        ("prot 6379", "port"),
+        ("port 70000", "between 0 and 65535"),
+        ("rename-command get set", "rename-command"),
+        ("user a on >b ~* +nothing", "nothing"),
+        ("aclfile /nowhere/users.acl", "/nowhere/users.acl"),
+        ("tls-port 7000\ntls-cert-file /nowhere/x.crt", "/nowhere/x.crt"),
+    ] {
+        let (valid, text) = check(line);
+        assert!(!valid && text.contains(reason), "{line}: {text}");
+    }
+    assert!(!data.exists());
+}
+
 #[test]
 fn a_terminal_that_closes_does_not_end_the_server() {
     let server = Server::start(&[]);

@@ -22,6 +22,7 @@ standard input. Every parameter is a flag as well, and flags win over the file.
   --accept-data-loss
                    start although acknowledged writes are lost
   --repair         keep what can be read of a damaged database, and exit
+  --check-config   say what is wrong with the configuration, and exit
 
 Parameters:
 ";

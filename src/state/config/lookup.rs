@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 /// Flags of the command line that are not parameters.
-const ONCE: [&str; 5] = [
+const ONCE: [&str; 6] = [
     "--load-rdb",
     "--accept-data-loss",
     "--repair",
+    "--check-config",
     "--help",
     "--version",
 ];
