@@ -17,6 +17,8 @@
 //!                      ‖ per keyspace below 16: id (4) ‖ keys (8) ‖ keys with an expiry (8)
 //! 'C' ‖ keyspace (4) → keys (8) ‖ keys with an expiry (8), of the keyspaces from 16 on
 //! 'E' ‖ keyspace (4) → keys some elements of which have an expiry of their own (8)
+//! 'V' ‖ segment (8)  → binlog position from which on no row refers to this segment of the value
+//!                      log (8)
 //! ```
 //!
 //! Every commit rewrites `S` in its own batch, and with it the counts that change: so counts and
@@ -51,6 +53,8 @@ pub const TIMED_TAG: u8 = b'E';
 /// Keyspaces below this number have their counts in the state row, which every commit writes. With
 /// the counts of thousands of keyspaces it would be long.
 const COUNTED_IN_STATE: u32 = 16;
+/// First byte of the rows of segments that get no more records.
+pub const CLOSED_TAG: u8 = b'V';
 /// First byte of the rows that hold libraries of functions.
 pub const LIBRARY_TAG: u8 = b'L';
 /// First byte of the rows that map DBs to keyspaces.
@@ -114,6 +118,19 @@ pub fn timed_row(id: KeyspaceId) -> [u8; 5] {
 /// Reads the value of such a row.
 pub fn decode_timed(row: &[u8]) -> Result<u64, Corrupt> {
     Reader::new(row, "counts").u64()
+}
+
+/// The key of the row of a segment of the value log.
+pub fn closed_row(segment: u64) -> [u8; 9] {
+    let mut key = [CLOSED_TAG; 9];
+    key[1..].copy_from_slice(&segment.to_be_bytes());
+    key
+}
+
+/// Reads the key, after the tag, and the value of such a row.
+pub fn decode_closed(key: &[u8], row: &[u8]) -> Result<(u64, Position), Corrupt> {
+    let segment = Reader::new(key, "segment").u64()?;
+    Ok((segment, Position(Reader::new(row, "segment").u64()?)))
 }
 
 /// Key counts of one keyspace.

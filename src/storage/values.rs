@@ -48,6 +48,8 @@ struct Known {
 pub struct Collector {
     txn: Txn,
     known: BTreeMap<u64, Known>,
+    /// Whether what earlier starts knew is in `known`.
+    is_loaded: bool,
     /// The segment that is being collected, and the offset of its next record.
     current: Option<(Arc<Segment>, Option<u64>)>,
     /// Commits and appended bytes as of the last time that all segments were looked at.
@@ -78,6 +80,7 @@ impl Collector {
         Collector {
             txn: Txn::new(engine),
             known: BTreeMap::new(),
+            is_loaded: false,
             current: None,
             seen: (u64::MAX, u64::MAX),
         }
@@ -130,15 +133,7 @@ impl Collector {
         let engine = self.engine().clone();
         let closed = engine.values.closed();
         let range = engine.binlog.range();
-        for segment in &closed {
-            let known = self.known.entry(segment.number());
-            known.or_insert_with(|| Known {
-                closed_at: range.next_position,
-                drained: false,
-            });
-        }
-        self.known
-            .retain(|number, _| closed.iter().any(|segment| segment.number() == *number));
+        self.know(&closed, range.next_position)?;
         let now = (engine.commits(), engine.values.appended());
         if now == self.seen && !idle {
             return Ok(());
@@ -150,8 +145,11 @@ impl Collector {
         let mut best: Option<(usize, Arc<Segment>)> = None;
         for segment in closed {
             let known = self.known.get(&segment.number());
-            let is_free = known
-                .is_some_and(|known| !known.drained && known.closed_at <= range.first_position);
+            // Another history may be shorter than the one in which the segment was closed.
+            let is_free = known.is_some_and(|known| {
+                let closed_at = known.closed_at.min(range.next_position);
+                !known.drained && closed_at <= range.first_position
+            });
             if !is_free {
                 continue;
             }
@@ -167,6 +165,31 @@ impl Collector {
         match best {
             Some((_, segment)) => self.current = Some((segment, None)),
             None => self.seen = now,
+        }
+        Ok(())
+    }
+
+    /// Notes the segments that were closed since the last look, and forgets those that are gone.
+    fn know(&mut self, closed: &[Arc<Segment>], now: Position) -> Result<()> {
+        let engine = self.engine().clone();
+        if !self.is_loaded {
+            for (segment, closed_at) in engine.closed_segments()? {
+                let drained = false;
+                self.known.insert(segment, Known { closed_at, drained });
+            }
+            self.is_loaded = true;
+        }
+        let is_closed = |number: &u64| closed.iter().any(|segment| segment.number() == *number);
+        while let Some(gone) = self.known.keys().copied().find(|number| !is_closed(number)) {
+            engine.note_closed(gone, None)?;
+            self.known.remove(&gone);
+        }
+        for segment in closed {
+            if !self.known.contains_key(&segment.number()) {
+                engine.note_closed(segment.number(), Some(now))?;
+                let (closed_at, drained) = (now, false);
+                self.known.insert(segment.number(), Known { closed_at, drained });
+            }
         }
         Ok(())
     }
@@ -295,10 +318,7 @@ impl Collector {
         }
         let mut removed = 0;
         for number in drained {
-            if engine.values.remove(number).map_err(StorageError::from)? {
-                self.known.remove(&number);
-                removed += 1;
-            }
+            removed += u64::from(engine.values.remove(number).map_err(StorageError::from)?);
         }
         Ok(removed)
     }

@@ -19,6 +19,8 @@ mod segment;
 pub(in crate::storage) use segment::{Owner, Pin, Record, Segment};
 
 use super::Engine;
+use crate::encoding::binlog::Position;
+use crate::encoding::system;
 use crate::encoding::values::ValueRef;
 use crate::storage::{Result, StorageError};
 use crate::sys::files::{create_dir_all, sync_dir};
@@ -374,6 +376,32 @@ impl Engine {
     /// Bytes of values that were appended to the value log since the start.
     pub fn value_log_appended(&self) -> u64 {
         self.values.appended()
+    }
+
+    /// The segments that are known to get no more records, each with the position of the binlog from
+    /// which on no row refers to it.
+    ///
+    /// # Errors
+    /// The rows cannot be read.
+    pub(in crate::storage) fn closed_segments(&self) -> Result<Vec<(u64, Position)>> {
+        let mut found = Vec::new();
+        self.system_rows(system::CLOSED_TAG, |key, row| {
+            found.push(system::decode_closed(key, row));
+        })?;
+        Ok(found.into_iter().collect::<std::result::Result<_, _>>()?)
+    }
+
+    /// Keeps that position of a segment over a start; `None` once the segment is removed.
+    ///
+    /// # Errors
+    /// The row cannot be written.
+    pub(in crate::storage) fn note_closed(&self, segment: u64, at: Option<Position>) -> Result<()> {
+        let row = system::closed_row(segment);
+        let done = match at {
+            Some(at) => self.db.put_cf(&self.system_cf, row, at.0.to_be_bytes()),
+            None => self.db.delete_cf(&self.system_cf, row),
+        };
+        Ok(done?)
     }
 
     /// Appends a value to the value log.

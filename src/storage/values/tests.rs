@@ -156,6 +156,32 @@ fn rows_of_the_binlog_keep_what_they_refer_to() {
 }
 
 #[test]
+fn what_rows_refer_to_is_known_after_a_start() {
+    let mut client = client(true);
+    let engine = client.server().engine.clone();
+    for n in 0..100 {
+        set(&mut client, &format!("key{}", n % 3), &noise(3000));
+    }
+    let mut before = Collector::new(engine.clone());
+    assert_eq!(collect(&mut before, true), 0);
+    for n in 0..10 {
+        client.run(&format!("SET short {n}"));
+    }
+    let last_rows = BinlogBounds {
+        max_entries: 10,
+        max_bytes: u64::MAX,
+        ..KEEP_NONE
+    };
+    assert!(engine.trim_binlog(&last_rows).unwrap());
+    assert!(engine.binlog.range().first_position < engine.binlog.range().next_position);
+    collect(&mut Collector::new(engine.clone()), true);
+    assert!(engine.value_log_bytes() <= 3 * SEGMENT);
+    let kept = engine.closed_segments().unwrap().len();
+    assert!(kept < engine.values.len(), "{kept} rows");
+    client.check();
+}
+
+#[test]
 fn a_snapshot_keeps_what_it_shows() {
     let mut client = client(false);
     let engine = client.server().engine.clone();
