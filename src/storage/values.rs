@@ -281,12 +281,13 @@ impl Collector {
         }
         fail_point("values-moved")?;
         let mut commit = engine.commit.lock();
-        let mut batch = WriteBatch::default();
+        let (mut batch, mut rows) = (WriteBatch::default(), Vec::new());
         for (living, at) in &moved {
             let is_used = |used: &Arc<Keyspace>| used.id == living.keyspace.id;
             let mut used = engine.all_keyspaces().into_iter();
             if used.any(|(_, keyspace)| is_used(&keyspace)) && self.is_at(living)? {
                 batch.put_cf(&living.keyspace.cf, &living.key, at.encode());
+                rows.push(living);
                 done.moved += at.len;
             }
         }
@@ -297,6 +298,10 @@ impl Collector {
             engine.fail(error);
         }
         drop(commit);
+        // Until then readers are sent to the old place, which is there until the next step.
+        for living in rows {
+            self.txn.uncache_row(&living.keyspace, &living.key);
+        }
         written
     }
 

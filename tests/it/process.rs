@@ -155,18 +155,18 @@ fn a_configuration_is_checked_without_a_start() {
         let text = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8(text).unwrap())
     };
-    let (valid, text) = check("port 1\nrdbcompression no\nmaxmemory-policy allkeys-lru\n");
+    let (valid, text) = check("port 1\ncluster-migration-barrier 2\nmaxmemory-policy allkeys-lru\n");
     assert!(valid, "{text}");
-    for part in ["rdbcompression", "no key is ever evicted", "is valid"] {
+    for part in ["cluster-migration-barrier", "no key is ever evicted", "is valid"] {
         assert!(text.contains(part), "{text}");
     }
     for (line, reason) in [
         ("prot 6379", "port"),
         ("port 70000", "between 0 and 65535"),
-        ("rename-command get set", "rename-command"),
-        ("user a on >b ~* +nothing", "nothing"),
+        ("rename-command get set", "has this new name"),
+        ("user a on >b ~* +nothing", "category name in ACL"),
         ("aclfile /nowhere/users.acl", "/nowhere/users.acl"),
-        ("tls-port 7000\ntls-cert-file /nowhere/x.crt", "/nowhere/x.crt"),
+        ("tls-port 7000\ntls-cert-file /nowhere/x.crt\ntls-key-file a", "/nowhere/x.crt"),
     ] {
         let (valid, text) = check(line);
         assert!(!valid && text.contains(reason), "{line}: {text}");

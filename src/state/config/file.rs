@@ -75,7 +75,10 @@ impl Places {
         });
         let place = of_word.map(|(_, place)| place);
         match place.or_else(|| self.of.get(parameter)) {
-            Some(Place { origin, text }) => format!("{reason}. {origin}: '{text}'"),
+            Some(Place { origin, text }) => {
+                let reason = reason.trim_end_matches(['.', '!']);
+                format!("{reason}. {origin}: '{text}'")
+            }
             None => reason.to_owned(),
         }
     }

@@ -36,7 +36,7 @@ mod set;
 pub(in crate::storage) use set::ROW_MAX;
 
 use self::set::Set;
-use crate::encoding::keys::RowKey;
+use crate::encoding::keys::{RowKey, split_base};
 use crate::encoding::tag;
 use crate::storage::Direction;
 use crate::storage::cache::ranges::CachedRange;
@@ -98,8 +98,9 @@ pub struct RowCache {
     hand: AtomicUsize,
 }
 
-/// Whether rows with this key are cached: those of keys, all rows in hash order, list items, those of
-/// stream groups and their consumers, nodes of documents, and pages of filters, sketches and digests.
+/// Whether rows with this key are cached: those of keys, all rows in hash order, list items, bases of
+/// strings, those of stream groups and their consumers, nodes of documents, and pages of filters,
+/// sketches and digests.
 pub(in crate::storage) fn is_cacheable(key: &[u8]) -> bool {
     let tag = key.first().copied().unwrap_or_default();
     let others = [
@@ -119,7 +120,7 @@ pub(in crate::storage) fn is_cacheable(key: &[u8]) -> bool {
         tag::TOPK_SLOT,
         tag::DIGEST_PAGE,
     ];
-    tag::HASHED.contains(&tag) || others.contains(&tag)
+    tag::HASHED.contains(&tag) || others.contains(&tag) || split_base(key).is_some()
 }
 
 impl RowCache {

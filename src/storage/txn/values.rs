@@ -5,6 +5,7 @@ use super::{Txn, View};
 use crate::encoding::binlog::{Position, Row};
 use crate::encoding::values::ValueRef;
 use crate::encoding::{CollectionId, Corrupt, keys};
+use crate::storage::engine::Keyspace;
 use crate::storage::engine::cold_reads::ColdRead;
 use crate::storage::engine::values::{Owner, Pin};
 use crate::storage::engine::waiting::pretends_cold;
@@ -140,6 +141,12 @@ impl Txn {
         let keyspace = self.keyspace_for_write(db)?;
         let at = self.append_value(Owner::Base(keyspace, id), value)?;
         self.put_row(db, &keys::base(id), &at.encode())
+    }
+
+    /// Drops a cached row that was written outside of a turn.
+    pub(in crate::storage) fn uncache_row(&self, keyspace: &Keyspace, key: &[u8]) {
+        let hash = keyspace.cache_hash(self.batch.overlay.hash(keyspace.id, key));
+        self.engine.memory.rows.update(hash, key, None);
     }
 
     fn append_value(&mut self, owner: Owner, value: &[u8]) -> Result<ValueRef> {
