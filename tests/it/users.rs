@@ -382,6 +382,11 @@ fn a_rewritten_configuration_has_the_users() {
     assert!(format!("{reply:?}").contains("NOAUTH"), "{reply:?}");
     admin.must("AUTH first");
     admin.must("ACL SETUSER b on >q (~x +get)");
+    // Its line is longer than a MiB.
+    let long = "long:".repeat(200);
+    let patterns = (0..1_500).map(|n| format!("~{long}{n}:*"));
+    let patterns = patterns.collect::<Vec<_>>().join(" ");
+    admin.must(&format!("ACL SETUSER long on {patterns} (+get {patterns})"));
     admin.must("CONFIG SET requirepass second");
     let listed = admin.must("ACL LIST");
     admin.must("CONFIG REWRITE");
