@@ -2,7 +2,7 @@
 //!
 //! - `settings` is what the configuration or a command line asks for, with the names that OpenSSL
 //!   gives to protocols and ciphers; `files` reads certificates and keys.
-//! - `names` reads whom a certificate is for.
+//! - `names` reads whom a certificate is for, `facts` its number and when it ends.
 //! - `server` and `client` make the two ends out of settings.
 //! - `socket` is a stream in TLS over any byte stream; `link` is a connection to another server,
 //!   in TLS or not.
@@ -12,6 +12,7 @@
 //! unless the settings say so.
 
 mod client;
+mod facts;
 mod files;
 mod link;
 mod names;
@@ -22,7 +23,8 @@ mod socket;
 mod tests;
 
 pub use client::Connector;
-pub use files::{End, FileError, Files};
+pub use facts::CertificateFacts;
+pub use files::{End, Facts, FileError, Files};
 pub use link::{Link, Stream};
 pub use names::{Name, NameField, names};
 pub use server::Acceptor;

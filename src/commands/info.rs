@@ -3,7 +3,7 @@
 //! | file | sections |
 //! |---|---|
 //! | this file | the list of sections and their selection |
-//! | [`process`] | server, clients, memory, cpu |
+//! | [`process`] | server, tls, clients, memory, cpu |
 //! | [`counters`] | stats, commandstats, errorstats, latencystats, hotkeys |
 //! | [`replication`] | replication |
 //! | [`data`] | persistence, cluster, keyspace, storage, binlog, rocksdb |
@@ -127,6 +127,7 @@ const fn section(
 /// All sections, in the order in which they are written.
 const SECTIONS: &[Section] = &[
     section("server", "Server", In::Default, process::server),
+    section("tls", "TLS", In::All, process::tls),
     section("clients", "Clients", In::Default, process::clients),
     section("memory", "Memory", In::Default, process::memory),
     section("persistence", "Persistence", In::Default, data::persistence),

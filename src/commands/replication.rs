@@ -16,7 +16,7 @@ use crate::encoding::binlog::{Offset, Position};
 use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::clients::ClientFlags;
-use crate::state::config::{Config, MasterAddr, split};
+use crate::state::config::{Config, MasterAddr, words};
 use crate::state::replication::{Announcement, Failover, Feeding, Filter, LinkPhase, Psync};
 use crate::state::request::Request;
 use crate::state::waiters::AckWait;
@@ -174,10 +174,13 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
             }
         }
         b"rdb-filter-only" => {
-            let words =
-                split(value).map_err(|_| Error::text("ERR Missing rdb-filter-only values"))?;
+            let missing = |_| Error::text("ERR Missing rdb-filter-only values");
+            let words = words(value).map_err(missing)?;
+            if let Some(error) = words.clone().find_map(Result::err) {
+                return Err(missing(error));
+            }
             let filter = announced.filter.insert(Filter::default());
-            for word in words {
+            for word in words.flatten() {
                 if !args::is(&word, "functions") {
                     let message = [b"ERR Unsupported rdb-filter-only option: ", &*word].concat();
                     return Err(Error::Bytes(message));

@@ -299,6 +299,12 @@ impl Executor {
             // Clients that the command serves are others.
             self.txn.set_import(importing, false);
         }
+        // Permissions and locks are those of the keys that are found.
+        debug_assert!(
+            done.is_err() || found.command.key_indices(args).is_some(),
+            "{} has run with arguments in which its keys are not found",
+            found.full_name
+        );
         done
     }
 

@@ -30,8 +30,9 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
         if looks_at_log {
             log_seen = Some(Instant::now());
             disk.measure_log();
-            server.tls.renew();
         }
+        let interval_s = server.config.load().tls_auto_reload_interval_s;
+        server.tls.renew_if_due(interval_s, Instant::now());
         if !engine.has_failed() {
             let relieved = engine.set_stalls().and_then(|()| match disk.is_low() {
                 true if !looks_at_log => Ok(()),

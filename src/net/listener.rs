@@ -290,11 +290,17 @@ impl Listeners {
     }
 
     /// Accepts connections on the socket with this token, up to
-    /// `max-new-connections-per-cycle`, so that other sockets are served as well. Returns
-    /// whether more may wait.
+    /// `max-new-connections-per-cycle` or `max-new-tls-connections-per-cycle`, so that other
+    /// sockets are served as well. Returns whether more may wait.
     pub fn accept(&mut self, token: Token, server: &Server) -> bool {
         let config = server.config.load();
-        for _ in 0..config.max_new_connections_per_cycle {
+        let most = match self.all.get(token.0) {
+            Some(Listener::Tcp(_, address)) if address.tls => {
+                config.max_new_tls_connections_per_cycle
+            }
+            _ => config.max_new_connections_per_cycle,
+        };
+        for _ in 0..most {
             let accepted = match self.all.get(token.0) {
                 Some(Listener::Tcp(l, address)) => l.accept().map(|(s, peer)| {
                     let laddr = s

@@ -4,6 +4,9 @@
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 
+/// Bytes of a client's name that logs keep: clients choose their names.
+pub const KEPT_NAME_BYTES: usize = 1024;
+
 /// What a log is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogKind {
@@ -51,7 +54,7 @@ pub struct Entry {
     pub args: Vec<Vec<u8>>,
     /// The client's address.
     pub addr: String,
-    /// The client's name.
+    /// The client's name, or its beginning.
     pub name: Vec<u8>,
 }
 
@@ -64,7 +67,7 @@ impl Entry {
             value,
             args,
             addr: addr.to_owned(),
-            name: name.to_vec(),
+            name: name.get(..KEPT_NAME_BYTES).unwrap_or(name).to_vec(),
         }
     }
 }

@@ -42,7 +42,7 @@ pub use events::NotifyEvents;
 pub use file::{ConfigError, Origin, Places, Reason, read_bounded};
 pub use kind::ParamKind;
 pub use lex::quote_always;
-pub use lex::{LexError, quote, split};
+pub use lex::{LexError, quote, split, words};
 pub use memory::memory_budget;
 use params::PARAMS;
 pub use params::{Config, Flag, Param};

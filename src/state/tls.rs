@@ -2,15 +2,15 @@
 
 use super::config::{Config, TlsAuthClients};
 use crate::tls::{
-    Acceptor, ClientAuth, Connector, End, Identity, Link, SessionCache, Settings, TlsError,
-    TlsSocket,
+    Acceptor, CertificateFacts, ClientAuth, Connector, End, Identity, Link, SessionCache, Settings,
+    TlsError, TlsSocket,
 };
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::io;
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What both ends of connections in TLS are made with.
 #[derive(Debug, Default)]
@@ -74,11 +74,24 @@ fn settings(config: &Config) -> Settings {
     }
 }
 
+/// The certificates in use.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InUse {
+    /// That of the server (`tls-cert-file`).
+    pub server: Option<CertificateFacts>,
+    /// That which is shown to other servers instead (`tls-client-cert-file`).
+    pub client: Option<CertificateFacts>,
+    /// Of the authorities, the one that ends first.
+    pub authority: Option<CertificateFacts>,
+}
+
 /// The state of TLS, shared by all threads. Connections keep what they were made with.
 #[derive(Debug, Default)]
 pub struct Tls {
     /// Held for no longer than a copy of a pointer takes.
     ends: RwLock<Ends>,
+    /// When it was last looked whether files have changed.
+    looked: Mutex<Option<Instant>>,
 }
 
 impl Tls {
@@ -92,9 +105,21 @@ impl Tls {
         Ok(())
     }
 
-    /// Reads files that have changed; about once a second. If they cannot be used, what is in
-    /// use stays so, and the log says why.
-    pub fn renew(&self) {
+    /// Reads files that have changed, if `interval_s` (`tls-auto-reload-interval`) have passed since
+    /// the last look; 0: never. If they cannot be used, what is in use stays so, and the log says
+    /// why.
+    pub fn renew_if_due(&self, interval_s: u64, now: Instant) {
+        let mut looked = self.looked.lock();
+        let since = now.duration_since(*looked.get_or_insert(now));
+        if interval_s == 0 || since < Duration::from_secs(interval_s) {
+            return;
+        }
+        *looked = Some(now);
+        drop(looked);
+        self.renew();
+    }
+
+    fn renew(&self) {
         self.renew_end("tls-port", |ends| &mut ends.acceptor);
         self.renew_end("tls-replication", |ends| &mut ends.connector);
     }
@@ -118,6 +143,27 @@ impl Tls {
                 log::warn!("the files of {parameter} have changed and cannot be used: {error}");
             }
             Some(Err(_)) => {}
+        }
+    }
+
+    /// The certificates in use.
+    pub fn in_use(&self) -> InUse {
+        let ends = self.ends.read();
+        let acceptor = ends.acceptor.as_ref().map(|end| end.files());
+        let connector = ends.connector.as_ref().map(|end| end.files());
+        let both = [acceptor, connector];
+        let mut authorities = both.into_iter().flatten();
+        let shown = connector.and_then(|files| files.facts().own.clone());
+        let (client, shared) = match connector {
+            Some(files) if files.settings().client_identity.is_some() => (shown, None),
+            _ => (None, shown),
+        };
+        InUse {
+            server: acceptor
+                .and_then(|files| files.facts().own.clone())
+                .or(shared),
+            client,
+            authority: authorities.find_map(|files| files.facts().authority.clone()),
         }
     }
 
@@ -157,3 +203,6 @@ impl Tls {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

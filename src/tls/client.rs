@@ -1,5 +1,6 @@
 //! The end that connects: to masters, targets of MIGRATE, sources and targets of the tools.
 
+use super::facts::CertificateFacts;
 use super::files::{End, Files, authorities, certified_key};
 use super::settings::Settings;
 use super::{Link, TlsError, TlsSocket};
@@ -29,9 +30,11 @@ impl Connector {
     /// # Errors
     /// No authority is named, or a file cannot be used.
     pub fn new(settings: &Settings) -> Result<Connector, TlsError> {
-        let files = Files::of(settings);
+        let mut files = Files::of(settings);
         let provider = settings.provider();
-        let roots = Arc::new(authorities(settings)?);
+        let (roots, authority) = authorities(settings)?;
+        files.facts.authority = authority;
+        let roots = Arc::new(roots);
         let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
         let verifier: Arc<dyn ServerCertVerifier> = match settings.checks_name {
             true => verifier.build()?,
@@ -48,6 +51,7 @@ impl Connector {
             true => builder.with_no_client_auth(),
             false => {
                 let key = certified_key(identity, &provider)?;
+                files.facts.own = key.cert.first().and_then(|own| CertificateFacts::of(own));
                 builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(key)))
             }
         };

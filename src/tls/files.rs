@@ -1,6 +1,7 @@
 //! Certificates, keys and authorities, read from files in PEM.
 
 use super::TlsError;
+use super::facts::CertificateFacts;
 use super::settings::{Identity, Settings};
 use parking_lot::Mutex;
 use rustls::RootCertStore;
@@ -96,17 +97,29 @@ fn encrypted_key(
     Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
 }
 
-/// The authorities of the settings, at least one.
+/// The authorities of the settings, at least one, and that of them whose certificate ends first.
 ///
 /// # Errors
 /// None are named, or what is named holds none.
-pub(super) fn authorities(settings: &Settings) -> Result<RootCertStore, TlsError> {
+pub(super) fn authorities(
+    settings: &Settings,
+) -> Result<(RootCertStore, Option<CertificateFacts>), TlsError> {
     if !settings.has_authority() {
         return Err(TlsError::NoAuthority);
     }
     let mut roots = RootCertStore::empty();
+    let mut first = None;
+    let mut note = |found: &[CertificateDer<'_>]| {
+        let known = [first.take(), CertificateFacts::of_first_to_end(found)];
+        first = known
+            .into_iter()
+            .flatten()
+            .min_by_key(|known| known.not_after_s);
+    };
     if !settings.ca_file.as_os_str().is_empty() {
-        for certificate in certificates(&settings.ca_file)? {
+        let found = certificates(&settings.ca_file)?;
+        note(&found);
+        for certificate in found {
             let added = roots.add(certificate);
             added.map_err(|error| bad(&settings.ca_file, error))?;
         }
@@ -119,6 +132,7 @@ pub(super) fn authorities(settings: &Settings) -> Result<RootCertStore, TlsError
             if path.is_file()
                 && let Ok(found) = certificates(&path)
             {
+                note(&found);
                 roots.add_parsable_certificates(found);
             }
         }
@@ -126,7 +140,7 @@ pub(super) fn authorities(settings: &Settings) -> Result<RootCertStore, TlsError
             return Err(bad(&settings.ca_dir, "there is no certificate in it").into());
         }
     }
-    Ok(roots)
+    Ok((roots, first))
 }
 
 /// What tells that a file is another one than before.
@@ -176,6 +190,17 @@ pub struct Files {
     stamps: Stamps,
     /// The files when they were last found to be unusable.
     unusable: Mutex<Option<Stamps>>,
+    /// What stood in them.
+    pub(super) facts: Facts,
+}
+
+/// Certificates that an end was made of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Its own.
+    pub own: Option<CertificateFacts>,
+    /// Of the authorities by which it checks others, the one that ends first.
+    pub authority: Option<CertificateFacts>,
 }
 
 impl Files {
@@ -185,7 +210,18 @@ impl Files {
             settings: settings.clone(),
             stamps: Stamps::of(settings),
             unusable: Mutex::new(None),
+            facts: Facts::default(),
         }
+    }
+
+    /// Certificates that stood in them.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// What they were asked for.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 }
 

@@ -57,7 +57,7 @@ fn elements(bytes: &[u8]) -> der::Result<Vec<AnyRef<'_>>> {
 }
 
 /// The same of an element that must have this tag.
-fn inside(element: AnyRef<'_>, tag: Tag) -> der::Result<Vec<AnyRef<'_>>> {
+pub(super) fn inside(element: AnyRef<'_>, tag: Tag) -> der::Result<Vec<AnyRef<'_>>> {
     element.header().tag().assert_eq(tag)?;
     elements(element.value())
 }
@@ -71,7 +71,7 @@ fn context(element: &AnyRef<'_>) -> Option<u32> {
 }
 
 /// What is signed: the elements from the serial number on.
-fn signed(certificate: &[u8]) -> der::Result<Vec<AnyRef<'_>>> {
+pub(super) fn signed(certificate: &[u8]) -> der::Result<Vec<AnyRef<'_>>> {
     let whole = AnyRef::from_der(certificate)?;
     let parts = inside(whole, Tag::Sequence)?;
     let mut signed = match parts.first() {

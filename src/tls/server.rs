@@ -1,5 +1,6 @@
 //! The end that accepts: certificate, verification of clients, sessions to resume.
 
+use super::facts::CertificateFacts;
 use super::files::{End, Files, authorities, certified_key};
 use super::settings::{ClientAuth, SessionCache, Settings};
 use super::{TlsError, TlsSocket};
@@ -31,7 +32,7 @@ impl Acceptor {
     /// # Errors
     /// Something is missing, cannot be read, or does not fit together.
     pub fn new(settings: &Settings) -> Result<Acceptor, TlsError> {
-        let files = Files::of(settings);
+        let mut files = Files::of(settings);
         if settings.identity.certificate.as_os_str().is_empty() {
             return Err(TlsError::NoCertificate);
         }
@@ -40,13 +41,16 @@ impl Acceptor {
         }
         let provider = settings.provider();
         let key = certified_key(&settings.identity, &provider)?;
+        files.facts.own = key.cert.first().and_then(|own| CertificateFacts::of(own));
         let versions = settings.versions();
         let builder = ServerConfig::builder_with_provider(provider.clone());
         let builder = builder.with_protocol_versions(&versions)?;
         let builder = match settings.client_auth {
             ClientAuth::No => builder.with_no_client_auth(),
             auth => {
-                let roots = Arc::new(authorities(settings)?);
+                let (roots, authority) = authorities(settings)?;
+                files.facts.authority = authority;
+                let roots = Arc::new(roots);
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
                 let verifier: Arc<dyn ClientCertVerifier> = match auth {
                     ClientAuth::Optional => verifier.allow_unauthenticated().build()?,

@@ -264,3 +264,61 @@ fn a_file_that_cannot_be_opened_stops_the_start() {
         + &String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("audit-log"), "{text}");
 }
+
+/// Names that clients choose were kept as they were, in each entry and line, however long.
+#[test]
+fn long_names_are_cut_wherever_they_are_kept() {
+    let server = start(&["--slowlog-log-slower-than", "0"]);
+    let log = Log::of(&server);
+    let mut admin = server.connect();
+    let name = "\u{e9}".repeat(1 << 20);
+    let mut conn = server.connect();
+    assert!(conn.call(&["AUTH", &name, "wrong"]).error().is_some());
+    let line = log.line(&["reason=auth command=auth"]);
+    assert!(
+        line.len() < 2048 && line.contains(" addr=\"127.0.0.1:"),
+        "{line}"
+    );
+    admin.must(&format!(
+        "ACL SETUSER {name} on >p +client +ping +slowlog +config"
+    ));
+    assert_eq!(conn.call(&["AUTH", &name, "p"]), Value::ok());
+    let plain = "n".repeat(1 << 20);
+    for what in ["SETNAME", "SETINFO LIB-NAME", "SETINFO LIB-VER"] {
+        conn.must(&format!("CLIENT {what} {plain}"));
+    }
+    let before = admin.info_number("memory", "used_memory");
+    for n in 0..100 {
+        conn.must("PING");
+        assert!(conn.cmd(&format!("GET {n}")).error().is_some());
+        let denied = ["ACL", "DRYRUN", &n.to_string()];
+        assert!(conn.call(&denied).error().is_some());
+    }
+    let after = admin.info_number("memory", "used_memory");
+    assert!(after < before + (16 << 20), "{before}, {after}");
+    conn.must("SLOWLOG RESET");
+    for line in log.text().lines() {
+        assert!(line.len() < 4096, "{line}");
+    }
+    log.line(&["done", "command=slowlog|reset args=\"SLOWLOG\" \"RESET\""]);
+    let logged = admin.must("ACL LOG 100");
+    assert!(logged.items().len() > 1);
+    for entry in logged.items() {
+        for (field, value) in entry.pairs() {
+            let length = format!("{value:?}").len();
+            assert!(length < 16 << 10, "{field:?}: {length}");
+        }
+    }
+    let slow = admin.must("SLOWLOG GET -1");
+    assert!(!slow.items().is_empty());
+    for entry in slow.items() {
+        assert!(entry.items()[5].text().len() <= 1024);
+    }
+    // Clients are listed with their whole names.
+    assert!(
+        admin
+            .must("CLIENT LIST")
+            .text()
+            .contains(&format!("name={plain} "))
+    );
+}

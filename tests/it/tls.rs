@@ -169,6 +169,13 @@ fn certificates_change_while_clients_are_connected() {
         link.peer_certificate().unwrap().to_vec()
     };
     let first = shown();
+    let facts = |conn: &mut Conn| {
+        let info = conn.cmd("INFO tls").text();
+        let lines = info.lines().filter_map(|line| line.split_once(':'));
+        let facts = lines.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        facts.collect::<std::collections::HashMap<_, _>>()
+    };
+    let at_first = facts(&mut early);
     // By CONFIG SET.
     authority.certify("server", "second");
     let set = early.call(&[
@@ -186,6 +193,18 @@ fn certificates_change_while_clients_are_connected() {
     authority.certify("server", "second");
     wait_for("the new certificate", || shown() != second);
     let third = shown();
+    let now = facts(&mut early);
+    assert_ne!(
+        now["tls_server_cert_serial"],
+        at_first["tls_server_cert_serial"]
+    );
+    assert_eq!(now["tls_ca_cert_serial"], at_first["tls_ca_cert_serial"]);
+    assert_eq!(now["tls_client_cert_serial"], "none");
+    for name in ["server", "ca"] {
+        let left_s = &now[&format!("tls_{name}_cert_expires_in_seconds")];
+        assert!(left_s.parse::<u64>().unwrap() > 86_400, "{left_s}");
+    }
+    assert_eq!(now["tls_client_cert_expires_in_seconds"], "0");
     // What cannot be used changes nothing.
     let set = early.call(&["CONFIG", "SET", "tls-cert-file", &authority.file("ca.crt")]);
     let refusal = set.error().unwrap();

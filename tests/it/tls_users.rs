@@ -134,13 +134,15 @@ fn clients_are_logged_in_by_a_uri_of_their_certificate() {
 #[test]
 fn names_that_are_not_quite_those_of_a_user_log_nobody_in() {
     let authority = Authority::new();
-    let tls = TlsServer::start(&authority, &["--tls-auth-clients-user", "CN"]);
+    let audit = authority.file("audit.log");
+    let flags = ["--tls-auth-clients-user", "CN", "--audit-log", &audit];
+    let tls = TlsServer::start(&authority, &flags);
     let mut admin = tls.server.connect();
     for user in ["admin", "admi"] {
         allow(&mut admin, user, "on ~* +@all");
     }
     allow(&mut admin, "disabled", "off ~* +@all");
-    let long = "x".repeat(40_000);
+    let long = "\u{e9}".repeat(20_000);
     let two = BmpString::try_from("\u{6164}\u{6d69}").unwrap();
     let texts = [
         "admin\0attacker",
@@ -164,6 +166,16 @@ fn names_that_are_not_quite_those_of_a_user_log_nobody_in() {
         assert!(!user.is_empty() && user.len() <= 1024);
     }
     let denied = admin.info_number("stats", "acl_access_denied_tls_cert");
+    // A long name has left room for what stands behind it.
+    wait_for("lines of the audit log", || {
+        let text = std::fs::read_to_string(&audit).unwrap();
+        text.lines().count() as u64 == denied
+    });
+    for line in std::fs::read_to_string(&audit).unwrap().lines() {
+        assert!(line.len() < 2048, "{line}");
+        assert!(line.contains(" addr=\"127.0.0.1:"), "{line}");
+        assert!(line.ends_with(" reason=tls-cert"), "{line}");
+    }
     // No name at all, and an empty one, are nothing to record.
     authority.certify_with("hostile", |_| ());
     assert_eq!(who(&tls, &authority, "hostile"), "default");

@@ -354,6 +354,17 @@ fn what_is_no_usual_file_is_refused() {
     admin.must("ACL LOAD");
 }
 
+/// A server that ends with the test, also if that fails.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended before.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn a_rewritten_configuration_has_the_users() {
     let dir = tempfile::tempdir().unwrap();
@@ -363,7 +374,7 @@ fn a_rewritten_configuration_has_the_users() {
     let start = || {
         let mut command =
             Server::command_with_file(file.to_str().unwrap(), &dir.path().join("data"), *port);
-        command.spawn().expect("a server")
+        Running(command.spawn().expect("a server"))
     };
     std::fs::create_dir_all(dir.path().join("data")).unwrap();
     let connect = || {
@@ -382,6 +393,11 @@ fn a_rewritten_configuration_has_the_users() {
     assert!(format!("{reply:?}").contains("NOAUTH"), "{reply:?}");
     admin.must("AUTH first");
     admin.must("ACL SETUSER b on >q (~x +get)");
+    // Its line is longer than a MiB.
+    let long = "long:".repeat(200);
+    let patterns = (0..1_500).map(|n| format!("~{long}{n}:*"));
+    let patterns = patterns.collect::<Vec<_>>().join(" ");
+    admin.must(&format!("ACL SETUSER long on {patterns} (+get {patterns})"));
     admin.must("CONFIG SET requirepass second");
     let listed = admin.must("ACL LIST");
     admin.must("CONFIG REWRITE");
@@ -389,9 +405,9 @@ fn a_rewritten_configuration_has_the_users() {
     assert!(text.contains("user b on") && !text.contains(">p"), "{text}");
     admin.must("CONFIG REWRITE");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
-    let stop = |admin: &mut Conn, child: &mut std::process::Child| {
+    let stop = |admin: &mut Conn, child: &mut Running| {
         admin.send(&["SHUTDOWN"]).unwrap();
-        child.wait().unwrap();
+        child.0.wait().unwrap();
     };
     stop(&mut admin, &mut child);
     let mut child = start();

@@ -23,11 +23,12 @@ class Sample:
     cpu_after_us: float
 
 
-def measure(server, command, requests, keyspace=1, depth=1, connections=50, alone=True):
+def measure(server, command, requests, keyspace=1, depth=1, connections=50, alone=True, flags=()):
     """One run against a server: `requests` times `command`, and its background work
-    after that. A server with other clients (not `alone`) never becomes idle."""
+    after that. A server with other clients (not `alone`) never becomes idle. `flags`: further
+    ones of redis-benchmark."""
     words = ["redis-benchmark", "-h", "127.0.0.1", "-p", str(server.port), "-c", str(connections),
-             "-n", str(requests), "-r", str(keyspace), "-P", str(depth), "--csv", "--precision", "3"]
+             "-n", str(requests), "-r", str(keyspace), "-P", str(depth), "--csv", "--precision", "3", *flags]
     value = None
     if len(command[-1]) > ARGUMENT_BYTES:
         *command, value = command

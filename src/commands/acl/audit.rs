@@ -18,6 +18,10 @@ const BOUNDS: Bounds = Bounds {
     arg_bytes: 128,
 };
 
+/// Bytes of a user's name in a line. Whoever logs in chooses the name, and what stands behind it
+/// must have room.
+const NAME_BYTES: usize = 256;
+
 fn put(line: &mut Vec<u8>, name: &str, value: impl AsRef<[u8]>) {
     line.push(b' ');
     line.extend_from_slice(name.as_bytes());
@@ -31,7 +35,14 @@ fn begin(event: &str, at: String, context: Context, user: &[u8], session: (u64, 
     line.push(b' ');
     line.extend_from_slice(event.as_bytes());
     put(&mut line, "context", context.name());
-    put(&mut line, "user", quote_always(user));
+    let bounds = Bounds {
+        arg_bytes: NAME_BYTES,
+        ..BOUNDS
+    };
+    let shown = shorten(&[user], bounds);
+    shown.iter().for_each(|user| {
+        put(&mut line, "user", quote_always(user));
+    });
     put(&mut line, "client", session.0.to_string());
     put(&mut line, "addr", quote_always(session.1.as_bytes()));
     line

@@ -228,7 +228,11 @@ pub(super) fn reload(
 
 /// The line of a user.
 pub(super) fn line(user: &User) -> Vec<u8> {
-    [b"user ", user.name(), b" ", &*user.rules().text()].concat()
+    line_of(user.name(), &user.rules())
+}
+
+fn line_of(name: &[u8], rules: &Rules) -> Vec<u8> {
+    [b"user ", name, b" ", &*rules.text()].concat()
 }
 
 /// Writes the users into an ACL file, which is replaced as a whole or not at all.
@@ -249,11 +253,16 @@ pub(in crate::commands) fn as_lines(server: &Server, config: &Config) -> UserLin
     if path(config).is_some() || is_usual() {
         return UserLines::default();
     }
-    let words = |text: &[u8]| text.split(|byte| *byte == b' ').map(Vec::from).collect();
     let lines = users
         .iter()
-        .map(|user| (user.name().to_vec(), words(&user.rules().text())));
+        .map(|user| (user.name().to_vec(), words(&user.rules())));
     UserLines(lines.collect())
+}
+
+/// The words of a `user` line behind the name.
+fn words(rules: &Rules) -> Vec<Vec<u8>> {
+    let text = rules.text();
+    text.split(|byte| *byte == b' ').map(Vec::from).collect()
 }
 
 #[cfg(test)]

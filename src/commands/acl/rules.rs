@@ -3,7 +3,7 @@
 use crate::commands::command::categories;
 use crate::commands::table::registry::{Registered, registry};
 use crate::state::acl::{Access, KeyPattern, PasswordHash, Pattern, Rules, Selector};
-use crate::state::config::split;
+use crate::state::config::words;
 use std::collections::BTreeSet;
 
 /// Why a rule is not accepted.
@@ -133,7 +133,12 @@ pub fn apply(rules: &mut Rules, rule: &[u8], defaults: Defaults) -> Result<(), R
             }
             [b'(', inner @ .., b')'] => {
                 let mut selector = Selector::new(registry().len(), defaults.all_channels);
-                for rule in split(inner).map_err(|_| RuleError::Syntax)? {
+                let words = words(inner).map_err(|_| RuleError::Syntax)?;
+                // As in Redis: quotes are looked at before rules.
+                if words.clone().any(|word| word.is_err()) {
+                    return Err(RuleError::Syntax);
+                }
+                for rule in words.flatten() {
                     permit(&mut selector, &rule)?;
                 }
                 rules.selectors.push(selector);
@@ -312,9 +317,9 @@ fn permit_command(selector: &mut Selector, name: &[u8]) -> Result<(), RuleError>
         let argument = std::str::from_utf8(argument).map_err(|_| RuleError::Syntax)?;
         let argument = argument.to_ascii_lowercase();
         let words = selector.first_args.entry(found.index).or_default();
-        if !words.iter().any(|word| *word == argument.as_bytes()) {
-            words.push(argument.clone().into_bytes());
-        }
+        // As the rule itself, it stands where it was given last.
+        words.retain(|word| *word != argument.as_bytes());
+        words.push(argument.clone().into_bytes());
         note_rule(selector, &format!("{}|{argument}", found.full_name), true);
     } else {
         let found = find(name).ok_or(RuleError::Unknown)?;

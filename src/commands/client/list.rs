@@ -7,6 +7,7 @@ use crate::base::time::UnixMs;
 use crate::commands::registry;
 use crate::state::ClientInfo;
 use crate::state::clients::ClientFlags;
+use crate::state::commandlog::KEPT_NAME_BYTES;
 use crate::sys::clock;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -14,7 +15,13 @@ use std::sync::atomic::Ordering;
 pub(super) fn info(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     let mut text = String::new();
     let names = command_names();
-    line(&mut text, &ctx.session.info, &names, clock::unix_ms());
+    line(
+        &mut text,
+        &ctx.session.info,
+        &names,
+        clock::unix_ms(),
+        usize::MAX,
+    );
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
@@ -29,16 +36,18 @@ pub(super) fn list(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let now_ms = clock::unix_ms();
     let mut text = String::new();
     for client in clients {
-        line(&mut text, &client, &names, now_ms);
+        line(&mut text, &client, &names, now_ms, usize::MAX);
     }
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
 
-/// The line of CLIENT INFO about a client, without the line break.
+/// The line of CLIENT INFO about a client, without the line break. It is kept: of names, which
+/// clients choose, it has [`KEPT_NAME_BYTES`] each.
 pub(in crate::commands) fn describe(client: &ClientInfo) -> String {
     let mut text = String::new();
-    line(&mut text, client, &command_names(), clock::unix_ms());
+    let now_ms = clock::unix_ms();
+    line(&mut text, client, &command_names(), now_ms, KEPT_NAME_BYTES);
     text.truncate(text.trim_end_matches('\n').len());
     text
 }
@@ -83,10 +92,28 @@ impl Output {
     }
 }
 
-/// Appends the line about one client.
-fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: UnixMs) {
-    let names = client.names.lock().clone();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+/// Appends the line about one client, with at most so many bytes of each name.
+fn line(
+    out: &mut String,
+    client: &ClientInfo,
+    commands: &[&str],
+    now_ms: UnixMs,
+    name_bytes: usize,
+) {
+    let [name, user, library, version] = {
+        let names = client.names.lock();
+        let user = names.user.as_ref();
+        [
+            names.name.as_slice(),
+            user.map_or(b"(superuser)", |user| user.name()),
+            &names.lib_name,
+            &names.lib_ver,
+        ]
+        .map(|bytes| {
+            let shown = bytes.get(..name_bytes).unwrap_or(bytes);
+            String::from_utf8_lossy(shown).into_owned()
+        })
+    };
     let load = |n: &std::sync::atomic::AtomicUsize| n.load(Ordering::Relaxed);
     let age_s = now_ms.since(client.created_ms) / 1000;
     let idle_s = now_ms.since(client.active_ms.load(Ordering::Relaxed)) / 1000;
@@ -115,24 +142,18 @@ fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: UnixMs
     // Writing to a string cannot fail.
     let _ = write!(
         out,
-        "id={} addr={} laddr={} fd={} name={} age={age_s} idle={idle_s} flags={} db={} \
+        "id={} addr={} laddr={} fd={} name={name} age={age_s} idle={idle_s} flags={} db={} \
          sub={sub} psub={psub} ssub={ssub} multi={multi} watch={watched} qbuf={query} qbuf-free={query_free} argv-mem={args} \
          multi-mem={multi_memory} rbs={rbs} rbp={rbp} obl={obl} oll={oll} omem={omem} tot-mem={total} \
-         events={events} cmd={command} user={} redir={redirect} resp={} ",
+         events={events} cmd={command} user={user} redir={redirect} resp={} ",
         client.id.0,
         client.addr,
         client.laddr,
         client.fd.load(Ordering::Relaxed),
-        text(&names.name),
         flag_letters(client),
         client.db.load(Ordering::Relaxed),
-        names
-            .user
-            .as_ref()
-            .map_or("(superuser)".into(), |user| text(user.name())),
         client.resp.load(Ordering::Relaxed),
     );
-    let (library, version) = (text(&names.lib_name), text(&names.lib_ver));
     let count = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
     let capa = match client.flags().contains(ClientFlags::TAKES_REDIRECT) {
         true => "r",

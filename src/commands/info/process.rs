@@ -3,6 +3,7 @@
 use super::{KEDIS_VERSION, REDIS_VERSION, Text, human_bytes};
 use crate::base::time::UnixMs;
 use crate::state::clients::ClientFlags;
+use crate::state::tls::InUse;
 use crate::state::{Server, memory, process};
 use crate::sys::clock;
 use crate::sys::supervisor::Supervisor;
@@ -51,6 +52,24 @@ pub(super) fn server(text: &mut Text, server: &Server) {
     text.field("config_file", file.display());
     text.field("io_threads_active", u8::from(server.mailboxes().len() > 1));
     text.field("io_threads", server.mailboxes().len());
+}
+
+/// Certificates in use, with Valkey's names.
+pub(super) fn tls(text: &mut Text, server: &Server) {
+    let InUse {
+        server: own,
+        client,
+        authority,
+    } = server.tls.in_use();
+    let now_s = clock::unix_ms().0 / 1000;
+    for (name, known) in [("server", own), ("client", client), ("ca", authority)] {
+        let (serial, left_s) = match &known {
+            Some(known) => (&*known.serial, known.not_after_s.saturating_sub(now_s)),
+            None => ("none", 0),
+        };
+        text.field(&format!("tls_{name}_cert_serial"), serial);
+        text.field(&format!("tls_{name}_cert_expires_in_seconds"), left_s);
+    }
 }
 
 pub(super) fn clients(text: &mut Text, server: &Server) {

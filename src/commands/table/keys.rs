@@ -203,6 +203,8 @@ impl KeySpec {
             Find::Range { last, step, limit } => {
                 let last = match last {
                     0.. => begin + last.unsigned_abs(),
+                    // None of keys that may be left out (PFMERGE without sources).
+                    -1 if begin == argc => return Some(()),
                     _ if limit <= 1 => argc.checked_sub(last.unsigned_abs())?,
                     _ => begin + (argc - begin.min(argc)) / limit - 1,
                 };

@@ -2,6 +2,7 @@
 
 use crate::base::time::UnixMs;
 use crate::state::ClientId;
+use crate::state::commandlog::KEPT_NAME_BYTES;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 
@@ -99,8 +100,6 @@ pub struct Entry {
 
 /// Refusals further apart are not of the same kind.
 const SAME_WITHIN_MS: u64 = 60_000;
-/// Bytes of an object or a name that are kept: whoever may connect chooses them.
-const KEPT_BYTES: usize = 1024;
 /// How many of the newest entries are compared with a refusal.
 const COMPARED: usize = 10;
 
@@ -130,7 +129,8 @@ impl AclLog {
     /// Adds a refusal; `max_len` is `acllog-max-len`.
     pub fn add(&self, mut new: Refused, max_len: usize) {
         for text in [&mut new.object, &mut new.username] {
-            text.truncate(KEPT_BYTES);
+            // Whoever may connect chooses them.
+            text.truncate(KEPT_NAME_BYTES);
             text.shrink_to_fit();
         }
         let mut inner = self.0.lock();

@@ -1,8 +1,5 @@
 //! Words and quotes of redis.conf: splits lines into words, and quotes words.
 
-/// Longest line that is accepted.
-const LINE_MAX_BYTES: usize = 1 << 20;
-
 /// Why a line cannot be split into words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LexError {
@@ -12,9 +9,6 @@ pub enum LexError {
     /// A zero byte.
     #[error("The line contains a zero byte")]
     ZeroByte,
-    /// More bytes than any directive may have.
-    #[error("The line is too long")]
-    TooLong,
 }
 
 fn is_space(byte: u8) -> bool {
@@ -23,27 +17,38 @@ fn is_space(byte: u8) -> bool {
 
 /// Splits a line into words. `"…"` supports the escapes `\n \r \t \b \a \xHH`, and any other
 /// escaped byte stands for itself; `'…'` supports only `\'`.
+///
+/// Words take many times the bytes of their line: a line that a client has sent is read by
+/// [`words`].
 pub fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, LexError> {
-    if line.len() > LINE_MAX_BYTES {
-        return Err(LexError::TooLong);
+    words(line)?.collect()
+}
+
+/// The words of a line as in [`split`], one at a time.
+///
+/// # Errors
+/// The line has a zero byte. What else is wrong with it is said in place of the word concerned.
+pub fn words(line: &[u8]) -> Result<Words<'_>, LexError> {
+    match line.contains(&0) {
+        true => Err(LexError::ZeroByte),
+        false => Ok(Words { rest: line }),
     }
-    if line.contains(&0) {
-        return Err(LexError::ZeroByte);
-    }
-    let mut words = Vec::new();
-    let mut rest = line;
-    loop {
-        while let [byte, tail @ ..] = rest
-            && is_space(*byte)
-        {
-            rest = tail;
-        }
-        if rest.is_empty() {
-            return Ok(words);
-        }
-        let (word, tail) = word(rest)?;
-        words.push(word);
-        rest = tail;
+}
+
+/// The words of a line; see [`words`].
+#[derive(Clone, Debug)]
+pub struct Words<'a> {
+    rest: &'a [u8],
+}
+
+impl Iterator for Words<'_> {
+    type Item = Result<Vec<u8>, LexError>;
+
+    fn next(&mut self) -> Option<Result<Vec<u8>, LexError>> {
+        let begin = self.rest.iter().position(|byte| !is_space(*byte))?;
+        let found = word(self.rest.get(begin..).unwrap_or_default());
+        self.rest = found.as_ref().map_or(&[], |(_, rest)| rest);
+        Some(found.map(|(word, _)| word))
     }
 }
 

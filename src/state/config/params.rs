@@ -88,6 +88,8 @@ params! {
     bind_source_addr: String = String::new() => "bind-source-addr", ParamKind::Text;
     /// Connections accepted from one listening socket before others are served.
     max_new_connections_per_cycle: u32 = 10 => "max-new-connections-per-cycle", int(1, 1000);
+    /// The same for sockets of TLS. Handshakes are made by IO threads, not where connections are accepted.
+    max_new_tls_connections_per_cycle: u32 = 1 => "max-new-tls-connections-per-cycle", int(1, 1000);
     /// Mark of the listening sockets for the system's packet filter.
     socket_mark_id: u32 = 0 => "socket-mark-id", int(0, 4_294_967_295), Start, Inert;
     /// Connections are plain TCP.
@@ -98,7 +100,7 @@ params! {
     // TLS
     /// Port to listen on for TLS, at the addresses of `bind`; 0 listens on none.
     tls_port: u16 = 0 => "tls-port", PORT;
-    /// File with the server's certificate and those of the authorities between, in PEM. A changed file is read by itself.
+    /// File with the server's certificate and those of the authorities between, in PEM. A changed file is read by itself (`tls-auto-reload-interval`).
     tls_cert_file: PathBuf = PathBuf::new() => "tls-cert-file", ParamKind::Text;
     /// File with the private key of that certificate, in PEM.
     tls_key_file: PathBuf = PathBuf::new() => "tls-key-file", ParamKind::Text;
@@ -120,6 +122,8 @@ params! {
     tls_auth_clients: TlsAuthClients = TlsAuthClients::Yes => "tls-auth-clients", ParamKind::Choice(TlsAuthClients::NAMES);
     /// The name in a client's certificate by which it is logged in as the user of that name: the common name of the subject, or a URI among its alternative names.
     tls_auth_clients_user: TlsAuthClientsUser = TlsAuthClientsUser::Off => "tls-auth-clients-user", ParamKind::Choice(TlsAuthClientsUser::NAMES);
+    /// Seconds between looks whether one of these files has changed; 0: they are read at the start and by CONFIG SET only.
+    tls_auto_reload_interval_s: u64 = 1 => "tls-auto-reload-interval", COUNT;
     /// Speak TLS with the master, and with targets of MIGRATE.
     tls_replication: bool = false => "tls-replication", ParamKind::Bool;
     /// There is no cluster bus.

@@ -66,9 +66,7 @@ fn rules_with_millions_of_stars() {
             &format!("&{stars}"),
         ];
         admin.must(&words.join(" "));
-        // What stands in parentheses is a line of a configuration, and no longer than that.
-        let selector = admin.cmd(&format!("ACL SETUSER user (~{stars}b +get)"));
-        assert_eq!(selector.error().is_none(), pairs == 100_000);
+        admin.must(&format!("ACL SETUSER user (~{stars}b +get)"));
         let mut conn = server.connect();
         conn.must("AUTH user p");
         let key = "a".repeat(2000);

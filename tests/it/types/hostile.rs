@@ -273,3 +273,62 @@ fn changed_payloads_are_refused_or_taken_as_a_whole() {
     let peak = server.peak_rss();
     assert!(peak < MAX_MEMORY + SPARE, "{peak} bytes at the most");
 }
+
+/// CVE-2026-25243, CVE-2026-63639: pending entries of a group that belong to several consumers, to
+/// none, or to consumers that name what the group does not have.
+#[test]
+fn a_pending_entry_belongs_to_one_consumer() {
+    let server = Server::start(&["--enable-debug-command", "yes"]);
+    let mut conn = server.connect();
+    for n in 1..=4 {
+        conn.must(&format!("XADD stream {n}-77 field value"));
+    }
+    conn.must("XGROUP CREATE stream group 0");
+    for consumer in ["first", "second"] {
+        let read = format!("XREADGROUP GROUP group {consumer} COUNT 2 STREAMS stream >");
+        conn.must(&read);
+    }
+    let dumped = conn.must("DUMP stream").bytes().to_vec();
+    let (body, footer) = dumped.split_at(dumped.len() - FOOTER);
+    let id = |ms: u64| [ms.to_be_bytes(), 77u64.to_be_bytes()].concat();
+    // An id stands among the entries of the group, and behind them among those of a consumer. In
+    // the entries of the stream it stands in another form.
+    let places = |ms: u64| -> Vec<usize> {
+        let windows = body.windows(16).enumerate();
+        let found = windows.filter(|(_, bytes)| *bytes == id(ms));
+        found.map(|(at, _)| at).collect()
+    };
+    let mut tried = 0;
+    for (at, of) in [1, 2, 3, 4].into_iter().flat_map(|ms| {
+        let found = places(ms);
+        assert!(found.len() >= 2, "{found:?}");
+        found.into_iter().map(move |at| (at, ms))
+    }) {
+        for other in (1..=5).filter(|other| *other != of) {
+            let mut body = body.to_vec();
+            body[at..at + 16].copy_from_slice(&id(other));
+            let payload = sealed(&body, &footer[..2]);
+            let restored = conn.call(&[b"RESTORE", &b"k"[..], b"0", &payload]);
+            tried += 1;
+            let shown = format!("{other} instead of {of} at {at}: {restored:?}");
+            // The first place may be the node of the entries, and then says something else.
+            if restored == Value::ok() {
+                let pending = conn.must("XPENDING k group - + 10").items().to_vec();
+                let ids: Vec<String> = pending.iter().map(|one| one.items()[0].text()).collect();
+                assert_eq!(ids, ["1-77", "2-77", "3-77", "4-77"], "{shown}");
+                conn.must("DEL k");
+            }
+            assert_eq!(conn.must("EXISTS k"), Value::Int(0), "{shown}");
+        }
+    }
+    assert!(tried >= 4 * 2 * 4, "{tried}");
+    // As it was, it is taken.
+    let restored = conn.call(&[b"RESTORE", &b"k"[..], b"0", &dumped]);
+    assert_eq!(restored, Value::ok());
+    for consumer in ["first", "second"] {
+        let read = format!("XREADGROUP GROUP group {consumer} STREAMS k 0");
+        let entries = conn.must(&read).items()[0].items()[1].items().len();
+        assert_eq!(entries, 2);
+    }
+    check_all(&mut conn);
+}

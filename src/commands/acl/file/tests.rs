@@ -1,4 +1,5 @@
 use super::*;
+use crate::state::config::quote_always;
 
 const DEFAULTS: Defaults = Defaults {
     all_channels: false,
@@ -145,4 +146,160 @@ fn the_default_user_is_what_the_configuration_says() {
     config.users.0.clear();
     let missing = of(&config).unwrap_err().reason;
     assert!(missing.contains("opening file"), "{missing}");
+}
+
+/// Bytes of names and rules, some of which are hard to write down.
+fn random_word(random: &mut fastrand::Rng) -> Vec<u8> {
+    const PARTS: &[&[u8]] = &[
+        b"a",
+        b"B",
+        b"*",
+        b"?",
+        b"\"",
+        b"'",
+        b"\\",
+        b"#",
+        b"(",
+        b")",
+        b"|",
+        b",",
+        b"=",
+        b"%R~",
+        b"~",
+        b"&",
+        b"\xff",
+        b"\xc3\xa9",
+        b"\x01",
+        b"\x7f",
+        b"\x85",
+        b"\xa0",
+        b" ",
+        b"\t",
+        b"\n",
+        b"\r",
+        b"\x0b",
+        b"\x0c",
+        b"\0",
+        b"\\n",
+        b"\\x41",
+        b"user ",
+        b"on",
+    ];
+    let parts = 0..random.usize(..5);
+    parts
+        .flat_map(|_| PARTS[random.usize(..PARTS.len())].to_vec())
+        .collect()
+}
+
+fn random_rule(random: &mut fastrand::Rng) -> Vec<u8> {
+    const WHOLE: &[&[u8]] = &[
+        b"on",
+        b"off",
+        b"nopass",
+        b"~*",
+        b"allchannels",
+        b"resetkeys",
+        b"resetchannels",
+        b"+@all",
+        b"-@all",
+        b"+get",
+        b"-config",
+        b"+config|get",
+        b"+@read",
+        b"-@admin",
+        b"db=1,2",
+        b"resetdbs",
+        b"alldbs",
+        b"skip-sanitize-payload",
+        b"clearselectors",
+    ];
+    const BEGUN: &[&[u8]] = &[
+        b"~",
+        b"%R~",
+        b"%W~",
+        b"&",
+        b">",
+        b"+get|",
+        b"+select|",
+        b"+",
+    ];
+    match random.u8(..4) {
+        0 => WHOLE[random.usize(..WHOLE.len())].to_vec(),
+        1 => {
+            let rules = 0..random.usize(..4);
+            let inner: Vec<Vec<u8>> = rules
+                .map(|_| match random_rule(random) {
+                    rule if random.bool() => quote_always(&rule),
+                    rule => rule,
+                })
+                .collect();
+            [b"(", &*inner.join(&b' '), b")"].concat()
+        }
+        _ => {
+            let begun = BEGUN[random.usize(..BEGUN.len())];
+            [begun, &random_word(random)].concat()
+        }
+    }
+}
+
+/// What the two kinds of files say of users is what the next start reads.
+#[track_caller]
+fn reads_back(name: &[u8], rules: &Rules) {
+    let line = line_of(name, rules);
+    let shown = String::from_utf8_lossy(&line).into_owned();
+    let users =
+        parse(&line, "users.acl", DEFAULTS).unwrap_or_else(|error| panic!("{shown}: {error}"));
+    assert_eq!(users.len(), 1, "{shown}");
+    assert_eq!(users.get(name), Some(rules), "{shown}");
+    let config = Config {
+        users: UserLines(vec![(name.to_vec(), words(rules))]),
+        ..Config::default()
+    };
+    let text = config.rewritten(b"").unwrap();
+    let again = Config::from_text(&text, Path::new("kedis.conf"));
+    let again = again.unwrap_or_else(|error| panic!("{shown}: {error}"));
+    let users = from_lines(&again).unwrap_or_else(|error| panic!("{shown}: {error}"));
+    assert_eq!(users.get(name), Some(rules), "{shown}");
+}
+
+#[test]
+fn all_users_that_can_be_made_can_be_written_down() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let (mut made, mut selectors) = (0, 0);
+    for _ in 0..20_000 {
+        let name = random_word(&mut random);
+        if rules::is_bad_name(&name) {
+            continue;
+        }
+        let mut user = DEFAULTS.user();
+        for _ in 0..random.usize(1..5) {
+            let mut changed = user.clone();
+            if rules::apply(&mut changed, &random_rule(&mut random), DEFAULTS).is_ok() {
+                user = changed;
+            }
+        }
+        made += 1;
+        selectors += user.selectors.len();
+        reads_back(&name, &user);
+    }
+    assert!(made > 5_000 && selectors > 1_000, "{made}, {selectors}");
+}
+
+/// A line of more than a MiB was written, and refused by the next start.
+#[test]
+fn long_lines_are_read_back() {
+    let mut user = DEFAULTS.user();
+    for n in 0..2_000 {
+        let rule = format!("%R~{}{n}:*", "long:".repeat(200));
+        rules::apply(&mut user, rule.as_bytes(), DEFAULTS).unwrap();
+    }
+    let long = vec![0xe9; 3 << 20];
+    rules::apply(&mut user, &[b"(~", &*long, b")"].concat(), DEFAULTS).unwrap();
+    let line = line_of(b"user", &user);
+    assert!(line.len() > 5 << 20);
+    reads_back(b"user", &user);
+    let quoted = [b"(\"~'", &*long, b"\")"].concat();
+    let mut user = DEFAULTS.user();
+    rules::apply(&mut user, &quoted, DEFAULTS).unwrap();
+    reads_back(b"user", &user);
 }

@@ -167,3 +167,127 @@ fn rewrite_replaces_the_file_whole_and_keeps_its_mode() {
             .is_err()
     );
 }
+
+/// Values that are hard to write down.
+fn hostile_values() -> Vec<Vec<u8>> {
+    let mut values: Vec<Vec<u8>> = [
+        &b""[..],
+        b" ",
+        b"a b",
+        b" a",
+        b"a ",
+        b"a\tb",
+        b"a\nport 1",
+        b"a\r\nport 1",
+        b"\"",
+        b"'",
+        b"\\",
+        b"a\"b c",
+        b"it's",
+        b"a\\",
+        b"a\\n",
+        b"#a",
+        b"a #b",
+        b"\0",
+        b"a\0b",
+        b"\x0b",
+        b"\x01",
+        b"\x7f",
+        b"\xff",
+        b"\xc3\xa9",
+        b"\xc2\xa0",
+        b"include x",
+        b"a\"",
+        b"\"a b\"",
+        b"'a b'",
+        b"-1",
+        b"0",
+        b"1",
+        b"2",
+        b"5",
+        b"100",
+        b"1gb",
+        b"10%",
+        b"yes",
+        b"no",
+        b"allchannels",
+        b"a 1",
+        b"h\nx 1",
+        b"600 1",
+        b"1 2 3",
+        b"normal 1kb 2 3",
+        b"0.5",
+        b"99.9 0.1",
+        b"KEA",
+        b"save now",
+        b"TLSv1.2",
+    ]
+    .map(<[u8]>::to_vec)
+    .to_vec();
+    values
+}
+
+/// What CONFIG SET or a file gives a parameter, a rewritten file gives it at the next start. Lines
+/// of more than a MiB were written and not read.
+#[test]
+fn every_value_that_is_taken_is_read_back() {
+    let open = super::run(&["--enable-protected-configs", "yes"]);
+    let mut taken = 0;
+    for param in PARAMS {
+        let mut values = hostile_values();
+        match param.kind {
+            ParamKind::Text | ParamKind::Words(_) | ParamKind::Lines(_) => {
+                values.push(vec![b'a'; (1 << 20) + 1]);
+                values.push(vec![0xe9; 1 << 19]);
+                values.push(b"a ".repeat(1 << 19));
+            }
+            ParamKind::Int { min, max } | ParamKind::OfModule { min, max, .. } => {
+                values.extend([min, max].map(|number| number.to_string().into_bytes()));
+            }
+            ParamKind::Memory { min, max } => {
+                values.extend([min, max].map(|number| number.to_string().into_bytes()));
+            }
+            ParamKind::Choice(words) | ParamKind::Flags(words) => {
+                values.extend(words.iter().map(|word| word.as_bytes().to_vec()));
+            }
+            _ => {}
+        }
+        for value in values {
+            let mut config = open.clone();
+            let words = split_value(&param.kind, &value);
+            let by = match param.has(Flag::Start) || param.has(Flag::FileOnly) {
+                true => param.assign(&mut config, &words, Source::File).is_ok(),
+                false => open
+                    .set_many(&[(param.name, &value)], true)
+                    .map(|changed| config = changed)
+                    .is_ok(),
+            };
+            if !by {
+                continue;
+            }
+            taken += 1;
+            let name = param.name;
+            let shown = String::from_utf8_lossy(value.get(..40).unwrap_or(&value)).into_owned();
+            // Appended, and in the place of another value.
+            let old = param.lines_of(&open);
+            for before in [Vec::new(), old.join(&b'\n')] {
+                let text = config.rewritten(&before).unwrap();
+                let again = Config::from_text(&text, Path::new("new"));
+                let again = again.unwrap_or_else(|error| panic!("{name} {shown:?}: {error:.300}"));
+                assert_eq!(config.changed(&again), [""; 0], "{name} {shown:?}");
+                assert_eq!(again.rewritten(&text).unwrap(), text, "{name} {shown:?}");
+            }
+        }
+    }
+    assert!(taken > 1_000, "{taken}");
+}
+
+impl Param {
+    /// The lines that give a parameter the value that it has in `config`.
+    fn lines_of(&self, config: &Config) -> Vec<Vec<u8>> {
+        (self.lines)(config, &self.kind)
+            .into_iter()
+            .map(|line| [self.name.as_bytes(), &line].join(&b' '))
+            .collect()
+    }
+}
