@@ -100,6 +100,27 @@ const NEWER: &[Newer] = &[
         "! HSETEX $k ( EX $ex | PX $px | KEEPTTL ) FIELDS 2 $m $v $m $v",
     ),
     newer(
+        'h',
+        "HIMPORT DISCARDALL",
+        "
+        HIMPORT PREPARE ( one | two ) $m $m [ $m ]
+        HIMPORT PREPARE ( one | two ) $m
+        HIMPORT SET $k ( one | two | none ) $v [ $v ]
+        HIMPORT SET $K ( one | two ) $v $v
+        HIMPORT DISCARD ( one | two )
+        HIMPORT DISCARDALL
+        ",
+    ),
+    newer(
+        's',
+        "SCRIPT SHOW ffffffffffffffffffffffffffffffffffffffff",
+        "
+        SCRIPT LOAD return(1)
+        SCRIPT SHOW ( 930269f31393d0be681588b6ab08dccee7d6bb67 | foo )
+        SCRIPT FLUSH
+        ",
+    ),
+    newer(
         'l',
         "LMOVEM probe none LEFT RIGHT",
         "
