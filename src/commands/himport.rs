@@ -86,11 +86,9 @@ pub const COMMANDS: &[Command] = &[Command::container(
     &[
         Command::session("discard", 3, discard)
             .syntax("fieldset-name")
-            .categories(&["hash"])
             .doc(Group::Hash, "8.10.0", "Removes a fieldset"),
         Command::session("discardall", 2, discardall)
             .complexity("O(N), N: fieldsets of the connection")
-            .categories(&["hash"])
             .doc(
                 Group::Hash,
                 "8.10.0",
@@ -99,7 +97,6 @@ pub const COMMANDS: &[Command] = &[Command::container(
         Command::session("prepare", -4, prepare)
             .syntax("fieldset-name field...")
             .complexity("O(N log N), N: fields")
-            .categories(&["hash"])
             .flags(Flags::DENYOOM)
             .doc(
                 Group::Hash,
@@ -118,6 +115,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
             ),
     ],
 )
+.categories(&["hash"])
 .doc(Group::Hash, "8.10.0", "Hashes whose fields are sent once")];
 
 #[cfg(test)]
