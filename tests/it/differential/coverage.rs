@@ -26,7 +26,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "newer than the oracle; `newer` compares them with one that is as new",
     ),
     (
-        "himport|discard himport|discardall himport|prepare himport|set script|show",
+        "himport himport|discard himport|discardall himport|prepare himport|set script|show",
         "newer than the oracle; `newer` compares them with one that is as new",
     ),
     (

@@ -1,11 +1,13 @@
 //! Random commands that are newer than Debian's redis-server, against an oracle that knows
 //! them: `KEDIS_ORACLE` names a newer Redis or Valkey, or a script that starts a Redis with the module
 //! of RedisBloom. What it does not know is not drawn.
+//!
+//! `KEDIS_DIFF_SEED`: the sequences of this seed.
 
 use super::families::Family;
 use super::run::{Pair, Step, report};
 use super::shrink;
-use crate::support::{Value, oracle};
+use crate::support::{Value, env_number, oracle};
 use std::collections::BTreeSet;
 
 /// Commands that are newer than 7.0.
@@ -392,7 +394,8 @@ fn newer_commands_answer_as_a_newer_oracle() {
         println!("nothing to compare: KEDIS_ORACLE names a newer one");
         return;
     }
-    let mut rng = fastrand::Rng::with_seed(SEED);
+    let seed = env_number("KEDIS_DIFF_SEED", SEED);
+    let mut rng = fastrand::Rng::with_seed(seed);
     let mut pair = Pair::start();
     let mut found = Vec::new();
     let mut muted: BTreeSet<String> = BTreeSet::new();
