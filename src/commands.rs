@@ -41,6 +41,7 @@ mod functions;
 mod geo;
 mod hash_times;
 mod hashes;
+mod himport;
 mod hotkeys;
 mod hyperloglog;
 mod json;
@@ -108,6 +109,7 @@ const FAMILIES: &[&[Command]] = &[
     geo::COMMANDS,
     hash_times::COMMANDS,
     hashes::COMMANDS,
+    himport::COMMANDS,
     hotkeys::COMMANDS,
     hyperloglog::COMMANDS,
     info::COMMANDS,

@@ -9,6 +9,7 @@
 //! | [`clients`] | all clients, as other threads see them |
 //! | [`request`] | a request that is kept for later |
 //! | [`waiters`] | clients that wait for a key |
+//! | [`fieldsets`] | lists of fields that HIMPORT has named |
 //! | [`watch`] | which clients watch which keys |
 //! | [`mailbox`] | messages between threads |
 //! | [`delivery`] | queues of messages to clients |
@@ -52,6 +53,7 @@ pub mod cursors;
 pub mod delivery;
 pub mod descriptors;
 pub mod eviction;
+pub mod fieldsets;
 pub mod hotkeys;
 pub mod latency;
 pub mod loading;

@@ -10,13 +10,21 @@
 //! clients see the order in which cells are searched, and scores are stored. Each formula keeps
 //! the order of operations in which Redis evaluates it.
 
+mod bits;
+mod frame;
+
+use std::f64::consts::{FRAC_PI_2, PI};
+
+use bits::{deinterleave, interleave};
+pub use frame::Frame;
+
 /// Bits per coordinate of a stored position.
 const STEP_MAX: u32 = 26;
 /// In m. The quadratic mean radius of the earth.
 const EARTH_RADIUS_M: f64 = 6372797.560856;
 /// In m. Half of the equator in the Mercator projection.
 const MERCATOR_MAX_M: f64 = 20037726.37;
-const RADIANS: f64 = std::f64::consts::PI / 180.0;
+const RADIANS: f64 = PI / 180.0;
 
 /// Longitudes and latitudes that can be stored. The projection has no poles.
 const LONGITUDES: Interval = Interval::new(-180.0, 180.0);
@@ -163,37 +171,6 @@ pub fn integer(number: f64) -> i64 {
         -9223372036854775808.0..9223372036854775808.0 => number as i64,
         _ => i64::MIN,
     }
-}
-
-/// The bits of `even` at the even positions, those of `odd` at the odd ones.
-fn interleave(even: u32, odd: u32) -> u64 {
-    spread(even) | spread(odd) << 1
-}
-
-/// The inverse of [`interleave`].
-fn deinterleave(bits: u64) -> (u32, u32) {
-    (gather(bits), gather(bits >> 1))
-}
-
-const LANES: [(u32, u64); 5] = [
-    (16, 0x0000_ffff_0000_ffff),
-    (8, 0x00ff_00ff_00ff_00ff),
-    (4, 0x0f0f_0f0f_0f0f_0f0f),
-    (2, 0x3333_3333_3333_3333),
-    (1, 0x5555_5555_5555_5555),
-];
-
-/// Moves bit `n` to bit `2n`.
-fn spread(bits: u32) -> u64 {
-    let halve = |bits: u64, (shift, mask): (u32, u64)| (bits | bits << shift) & mask;
-    LANES.into_iter().fold(u64::from(bits), halve)
-}
-
-/// Moves bit `2n` to bit `n`.
-fn gather(bits: u64) -> u32 {
-    let join = |bits: u64, (shift, mask): (u32, u64)| (bits & mask) | (bits & mask) >> shift;
-    let joined = LANES.into_iter().rev().fold(bits, join);
-    joined as u32
 }
 
 /// A cell of the grid of 2^`step` columns and rows.
@@ -384,6 +361,52 @@ impl Area {
         distinct.map(|(_, cell)| cell.scores())
     }
 
+    /// A part of the finest grid that holds all positions of the area. It is not much larger, so most
+    /// positions outside of the area need no more than a comparison with it.
+    pub fn frame(&self) -> Frame {
+        let (mut longitudes, latitudes) = self.edges();
+        // Beyond the edge of the map its other side follows.
+        if !(longitudes.min >= LONGITUDES.min && longitudes.max <= LONGITUDES.max) {
+            longitudes = LONGITUDES;
+        }
+        Frame::new(
+            grid_lines(LATITUDES, latitudes),
+            grid_lines(LONGITUDES, longitudes),
+        )
+    }
+
+    /// The longitudes and latitudes of the area, not of the cells that Redis searches. Rounding may
+    /// cut off less than a cell of the finest grid.
+    fn edges(&self) -> (Interval, Interval) {
+        let around = |middle: f64, half: f64| {
+            let half = half / RADIANS;
+            Interval::new(middle - half, middle + half)
+        };
+        let centre = self.centre;
+        let (across, along) = match &self.shape {
+            Shape::Polygon { .. } => return (self.longitudes, self.latitudes),
+            Shape::Circle { radius } => {
+                let angle = radius * self.unit_m / EARTH_RADIUS_M;
+                // A meridian touches the circle nearer to the pole than the centre is.
+                let touches = angle.sin() / (centre.latitude * RADIANS).cos();
+                let is_at_pole = centre.latitude.abs() * RADIANS + angle >= FRAC_PI_2;
+                (half_turn_unless(!is_at_pole, touches), angle)
+            }
+            Shape::Rectangle { width, height } => {
+                let [width, height] =
+                    [width, height].map(|n| n * self.unit_m / 2.0 / EARTH_RADIUS_M);
+                // Degrees of longitude are shortest at the edge next to a pole.
+                let edge = (centre.latitude.abs() + height / RADIANS).min(LATITUDES.max);
+                let chord = (width / 2.0).sin() / (edge * RADIANS).cos();
+                (2.0 * half_turn_unless(width < PI, chord), height)
+            }
+        };
+        (
+            around(centre.longitude, across),
+            around(centre.latitude, along),
+        )
+    }
+
     /// The cell in the middle, and which of its neighbours are needed.
     fn grid(&self) -> (Cell, Neighbours) {
         let middle = self.middle();
@@ -479,6 +502,29 @@ impl Area {
         };
         reaches(cell.longitudes(), self.longitudes) && reaches(cell.latitudes(), self.latitudes)
     }
+}
+
+/// The arc sine of `sine`; a half turn, which leads to the other side of the globe, if there is none,
+/// or if it does not matter.
+fn half_turn_unless(matters: bool, sine: f64) -> f64 {
+    match matters && sine < 1.0 {
+        true => sine.asin(),
+        false => PI,
+    }
+}
+
+/// The first and the last row or column of the finest grid in an interval, and one more at each end.
+fn grid_lines(map: Interval, part: Interval) -> (u32, u32) {
+    let number = |degrees: f64| map.part_of(map.clamp(degrees), STEP_MAX);
+    let first = match part.min > map.min {
+        true => number(part.min).saturating_sub(1),
+        false => 0,
+    };
+    let last = match part.max < map.max {
+        true => number(part.max) + 1,
+        false => Frame::LAST,
+    };
+    (first, last)
 }
 
 /// The sides of a cell on which its neighbours are needed.
@@ -623,6 +669,10 @@ mod tests {
                         .iter()
                         .filter(|(min, max)| (*min..*max).contains(&score));
                     assert_eq!(holding.count(), 1, "seed {seed}: {corners:?} {inside:?}");
+                    assert!(
+                        area.frame().contains(score as u64),
+                        "seed {seed}: {corners:?}"
+                    );
                 }
             }
         }
@@ -655,6 +705,63 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// What lies in an area lies in its frame, near the poles and the edges of the map, too.
+    #[test]
+    fn the_frame_of_an_area_holds_its_positions() {
+        let seed = fastrand::u64(..);
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let (mut inside, mut outside) = (0, 0);
+        for _ in 0..20_000 {
+            let centre = match rng.u8(..3) {
+                0 => random(&mut rng),
+                1 => at(179.9 * (1.0 - 2.0 * f64::from(rng.u8(..2))), 84.0),
+                _ => at((rng.f64() - 0.5) * 300.0, (rng.f64() - 0.5) * 120.0),
+            };
+            let length = |rng: &mut fastrand::Rng| 10f64.powf(rng.f64() * 7.5);
+            let shape = match rng.bool() {
+                true => Shape::Circle {
+                    radius: length(&mut rng),
+                },
+                false => Shape::Rectangle {
+                    width: length(&mut rng),
+                    height: length(&mut rng),
+                },
+            };
+            let area = Area::around(centre, shape, 1.0);
+            let frame = area.frame();
+            for _ in 0..10 {
+                let size = 10f64.powf(rng.f64() * 8.0 - 5.0);
+                let shift = |rng: &mut fastrand::Rng| (rng.f64() - 0.5) * size;
+                let point = match rng.u8(..4) {
+                    0 => random(&mut rng),
+                    _ => at(
+                        LONGITUDES.clamp(centre.longitude + shift(&mut rng)),
+                        LATITUDES.clamp(centre.latitude + shift(&mut rng)),
+                    ),
+                };
+                let score = point.to_score();
+                let is_held = frame.contains(score as u64);
+                if area.distance_m(Position::from_score(score)).is_some() {
+                    inside += 1;
+                    assert!(is_held, "seed {seed}: {area:?} {point:?}");
+                } else if !is_held {
+                    outside += 1;
+                }
+            }
+        }
+        assert!(inside > 10_000 && outside > 10_000, "{inside} {outside}");
+    }
+
+    /// The frame leaves out most of the cells, which is what it is for.
+    #[test]
+    fn the_frame_is_about_as_large_as_the_area() {
+        let area = Area::around(at(15.0, 47.0), Shape::Circle { radius: 20.0 }, 1000.0);
+        let frame = area.frame();
+        let near = |longitude, latitude| frame.contains(at(longitude, latitude).to_score() as u64);
+        assert!(near(15.26, 47.0) && near(15.0, 47.179));
+        assert!(!near(15.27, 47.0) && !near(15.0, 47.181));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::acl::refusal;
 use super::args::{self, Options};
 use super::client::{BAD_CLIENT_NAME, is_plain, set_name};
+use super::himport;
 use super::info::REDIS_VERSION;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
@@ -192,6 +193,7 @@ fn reset(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     }
     session.info.names.lock().name.clear();
     session.select(DbIndex(0));
+    himport::discard_all(session, ctx.server);
     session.set_resp3(false);
     session.reply_mode = ReplyMode::On;
     let login = Login::of_new_client(&ctx.server.users);

@@ -61,6 +61,8 @@ impl Error {
         Error::text("ERR DUMP payload version or checksum are wrong");
     /// The reply has more bytes than one may have.
     pub const REPLY_TOO_LONG: Error = Error::text("ERR the reply would be too long");
+    /// No script with the given SHA-1 is cached.
+    pub const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
     /// A script takes more time to compile than it may.
     pub const COMPILES_LONG: Error =
         Error::text("ERR Error compiling script (new function): it takes too long");

@@ -19,7 +19,7 @@ use std::ops::ControlFlow;
 const UNKNOWN_MEMBER: Error = Error::text("ERR could not decode requested zset member");
 
 /// Sorted searches with COUNT hold at least so many members before they drop the farthest.
-const KEPT: usize = 1024;
+const KEPT: usize = 64;
 
 /// The position in two arguments, longitude and latitude.
 fn position(longitude: &[u8], latitude: &[u8]) -> Result<Position, Error> {
@@ -198,12 +198,16 @@ enum Order {
 }
 
 impl Order {
-    /// Members at the same distance keep the order in which they were found.
-    fn compare(self) -> fn(&Found, &Found) -> Ordering {
+    fn of(self, distance_m: f64, other_m: f64) -> Ordering {
         match self {
-            Order::Nearest => |a, b| a.distance_m.total_cmp(&b.distance_m),
-            Order::Farthest => |a, b| b.distance_m.total_cmp(&a.distance_m),
+            Order::Nearest => distance_m.total_cmp(&other_m),
+            Order::Farthest => other_m.total_cmp(&distance_m),
         }
+    }
+
+    /// Members at the same distance keep the order in which they were found.
+    fn compare(self) -> impl Fn(&Found, &Found) -> Ordering {
+        move |a, b| self.of(a.distance_m, b.distance_m)
     }
 }
 
@@ -512,11 +516,18 @@ impl<'a> Request<'a> {
         let mut found: Vec<Found> = Vec::new();
         let kept = self.count.unwrap_or(usize::MAX);
         let bound = kept.saturating_mul(2).max(KEPT);
+        // The distance of the last that is kept, before which others must come.
+        let mut last: Option<f64> = None;
         self.search(view, zset, area, |point| {
+            let after = |order: Order| last.map(|last| order.of(point.distance_m, last).is_ge());
+            if self.order.and_then(after) == Some(true) {
+                return;
+            }
             found.push(Found::new(point));
-            if found.len() >= bound {
-                self.sort(&mut found);
+            if let Some(order) = self.order.filter(|_| found.len() >= bound) {
+                found.sort_by(order.compare());
                 found.truncate(kept);
+                last = found.last().map(|found| found.distance_m);
             }
         })?;
         if let Some(order) = self.order {
@@ -524,13 +535,6 @@ impl<'a> Request<'a> {
         }
         found.truncate(kept);
         Ok(found)
-    }
-
-    /// Sorts what is found so far, little more than the reply has.
-    fn sort(&self, found: &mut [Found]) {
-        if let Some(order) = self.order {
-            found.sort_by(order.compare());
-        }
     }
 
     /// Replies with the members that are found.

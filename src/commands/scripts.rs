@@ -80,6 +80,14 @@ fn exists(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
+/// The text of a cached script.
+fn show(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let sha = String::from_utf8_lossy(args[2]).to_ascii_lowercase();
+    let script = ctx.server.scripts.find(&sha).ok_or(Error::NO_SCRIPT)?;
+    ctx.reply.bulk(&script.body);
+    Ok(())
+}
+
 fn flush(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     match args.get(2..) {
         None | Some([]) => {}
@@ -151,6 +159,7 @@ const TOPICS: &[Topic] = &[
         "LOAD <script>",
         &["Load a script into the scripts cache without executing it."],
     ),
+    ("SHOW <sha1>", &["Show a script from the scripts cache."]),
 ];
 
 fn help(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
@@ -288,6 +297,12 @@ pub const COMMANDS: &[Command] = &[
                     .union(Flags::PROPAGATED),
                 "2.6.0",
                 "Caches a script",
+            ),
+            sub(
+                Command::session("show", 3, show).syntax("sha1"),
+                Flags::NOSCRIPT.union(Flags::STALE),
+                "8.0.0",
+                "Returns the text of a cached script",
             ),
         ],
     )

@@ -60,7 +60,6 @@ const STALE_SCRIPTS: usize = 64;
 /// Digits of the name of a script.
 const SHA_DIGITS: usize = 40;
 
-const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
 const NEGATIVE_KEYS: Error = Error::text("ERR Number of keys can't be negative");
 const BAD_KEYS: Error = Error::text("ERR Bad number of keys provided");
 const NO_FUNCTION: Error = Error::text(lua::NO_FUNCTION);
@@ -209,7 +208,7 @@ impl<'a> Given<'a> {
         // What cannot be a SHA-1 is refused before anything else is looked at.
         let is_sha = args.get(1).is_some_and(|sha| sha.len() == SHA_DIGITS);
         if matches!(call, ScriptCall::EvalSha | ScriptCall::EvalShaRo) && !is_sha {
-            return Err(NO_SCRIPT);
+            return Err(Error::NO_SCRIPT);
         }
         let count = num::parse_i64(args.get(2).copied().unwrap_or_default());
         let count = count.ok_or(match call.is_function() {
@@ -389,9 +388,9 @@ impl Executor {
         sha: &[u8],
         run_limits: &RunLimits,
     ) -> Result<Arc<Script>, Stop> {
-        let sha = std::str::from_utf8(sha).map_err(|_| NO_SCRIPT)?;
+        let sha = std::str::from_utf8(sha).map_err(|_| Error::NO_SCRIPT)?;
         let found = self.server.scripts.find(&sha.to_ascii_lowercase());
-        let script = found.ok_or(NO_SCRIPT)?;
+        let script = found.ok_or(Error::NO_SCRIPT)?;
         compile(scripts, &script, run_limits)?;
         if scripts.lua.scripts() > self.server.scripts.cached().0 + STALE_SCRIPTS {
             let cache = &self.server.scripts;

@@ -279,7 +279,7 @@ impl Executor {
         for (db, key) in watch.into_iter().flat_map(|watch| watch.keys()) {
             scope.key(db, key);
         }
-        let (start, db) = (reply.len(), session.db());
+        let (start, before) = (reply.len(), session.selection());
         loop {
             let alone = scope.is_everything();
             if let Err(stop) = self.begin_unit(&scope) {
@@ -300,12 +300,12 @@ impl Executor {
                     // A script touched a key that it did not declare.
                     self.roll_back_unit()?;
                     reply.truncate(start);
-                    session.select(db);
+                    session.restore(&before);
                     scope = Scope::everything();
                 }
                 Err(stop @ (Stop::Conflict | Stop::Slow | Stop::Cold)) => {
                     self.roll_back_unit()?;
-                    session.select(db);
+                    session.restore(&before);
                     return Err(stop);
                 }
                 done => {

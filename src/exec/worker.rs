@@ -364,6 +364,42 @@ mod tests {
         client.check();
     }
 
+    /// The second attempt would find fieldsets that the first has removed or replaced.
+    #[test]
+    fn a_transaction_that_is_taken_back_leaves_the_client_as_it_was() {
+        let mut client = Client::new();
+        for n in 0..160 {
+            client.run(&format!("RPUSH list {n}"));
+        }
+        client.run("HIMPORT PREPARE a f g");
+        for line in [
+            "MULTI",
+            "HIMPORT SET k a 1 2",
+            "HIMPORT DISCARD a",
+            "HIMPORT PREPARE b h",
+            "HIMPORT DISCARDALL",
+            "LRANGE list 0 0",
+            "SELECT 1",
+        ] {
+            client.run(line);
+        }
+        // The read comes last in the queue, when everything else is done.
+        client.run("SELECT 0");
+        client.run("LRANGE list 0 -1");
+        let memory = client.parts().1.info.memory_bytes();
+        let outcome = on_io_thread(&mut client, "EXEC", &mut Reply::new(false));
+        assert_eq!(outcome, Outcome::Slow);
+        let (_, session) = client.parts();
+        assert_eq!((session.db().0, session.fieldsets().len()), (0, 1));
+        assert_eq!(session.info.memory_bytes(), memory);
+        let replies = items(client.run("EXEC"));
+        assert_eq!(replies[0], Value::Simple("OK".into()));
+        assert_eq!((&replies[1], &replies[3]), (&Value::Int(1), &Value::Int(1)));
+        assert!(client.parts().1.fieldsets().is_empty());
+        assert_eq!(client.run("HGET k g"), Value::Bulk(b"2".to_vec()));
+        client.check();
+    }
+
     #[test]
     fn what_is_taken_back_is_counted_once_and_still_watched() {
         let mut client = Client::new();

@@ -707,10 +707,12 @@ impl Connection {
         !self.session.authenticated && !executor.server().users.default_user().is_open()
     }
 
-    /// Whether the queued commands and watched keys take more memory than a request may.
+    /// Whether queued commands, watched keys or fieldsets take more memory than a request may.
     fn exceeds_transaction_limit(&self, executor: &Executor) -> bool {
         let kept = self.session.waiting_bytes();
+        let fieldsets = self.session.fieldsets().bytes();
         self.exceeds_query_limit(executor, kept, "transaction")
+            || self.exceeds_query_limit(executor, fieldsets, "list of fieldsets")
     }
 
     /// Ends the connection, because a reply is larger than the memory of all clients. Earlier

@@ -110,6 +110,8 @@ pub struct ClientInfo {
     pub multi_commands: AtomicI32,
     /// Memory of those commands.
     pub multi_bytes: AtomicUsize,
+    /// Memory of its fieldsets.
+    pub fieldset_bytes: AtomicUsize,
     /// Its share of the memory of all clients.
     pub account: Account,
     /// Number of watched keys.
@@ -139,7 +141,8 @@ impl ClientInfo {
         let load = |n: &AtomicUsize| n.load(Ordering::Relaxed);
         let query = load(&self.query_bytes).max(load(&self.query_capacity));
         let output = load(&self.output_bytes).max(load(&self.output_capacity));
-        CLIENT_BASE_BYTES + query + output + load(&self.argv_bytes) + load(&self.multi_bytes)
+        let kept = load(&self.multi_bytes) + load(&self.fieldset_bytes);
+        CLIENT_BASE_BYTES + query + output + load(&self.argv_bytes) + kept
     }
 
     /// A newly connected client.
@@ -172,6 +175,7 @@ impl ClientInfo {
             argv_bytes: AtomicUsize::new(0),
             multi_commands: AtomicI32::new(-1),
             multi_bytes: AtomicUsize::new(0),
+            fieldset_bytes: AtomicUsize::new(0),
             account: Account::default(),
             watched_keys: AtomicUsize::new(0),
             last_command: AtomicU32::new(u32::MAX),

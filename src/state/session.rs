@@ -5,6 +5,7 @@ use super::acl::Login;
 use super::chores::{Chores, MANY};
 use super::clients::{ClientFlags, ClientInfo};
 use super::delivery::Delivery;
+use super::fieldsets::Fieldsets;
 use super::replication::{Announcement, Psync};
 use super::request::Request;
 use super::subscriptions::Subscriptions;
@@ -96,6 +97,13 @@ impl Multi {
     }
 }
 
+/// What a transaction changes of its client.
+#[derive(Debug)]
+pub struct Selection {
+    db: DbIndex,
+    fieldsets: Fieldsets,
+}
+
 /// One client, as its commands see and change it.
 #[derive(Debug)]
 pub struct Session {
@@ -138,6 +146,7 @@ pub struct Session {
     pub tracks_for_client: bool,
     multi: Option<Box<Multi>>,
     watch: Option<Box<Watch>>,
+    fieldsets: Fieldsets,
     /// What it has announced as a replica (REPLCONF).
     pub announced: Option<Box<Announcement>>,
     /// Its PSYNC: its thread hands the connection over to a feeder.
@@ -178,6 +187,7 @@ impl Session {
             tracks_for_client: false,
             multi: None,
             watch: None,
+            fieldsets: Fieldsets::default(),
             announced: None,
             psync: None,
             db: DbIndex(0),
@@ -292,6 +302,39 @@ impl Session {
         self.db = db;
         if !self.is_script {
             self.info.db.store(u32::from(db.0), Ordering::Relaxed);
+        }
+    }
+
+    /// What its transaction may change, and what changes back if that has to run again.
+    pub fn selection(&self) -> Selection {
+        Selection {
+            db: self.db,
+            fieldsets: self.fieldsets.clone(),
+        }
+    }
+
+    /// Undoes what a transaction has changed.
+    pub fn restore(&mut self, before: &Selection) {
+        self.select(before.db);
+        self.set_fieldsets(before.fieldsets.clone());
+    }
+
+    /// Its fieldsets.
+    pub fn fieldsets(&self) -> &Fieldsets {
+        &self.fieldsets
+    }
+
+    /// Takes its fieldsets, to change them.
+    pub fn take_fieldsets(&mut self) -> Fieldsets {
+        std::mem::take(&mut self.fieldsets)
+    }
+
+    /// Changes its fieldsets.
+    pub fn set_fieldsets(&mut self, fieldsets: Fieldsets) {
+        self.fieldsets = fieldsets;
+        if !self.is_script {
+            let bytes = self.fieldsets.bytes();
+            self.info.fieldset_bytes.store(bytes, Ordering::Relaxed);
         }
     }
 
@@ -420,7 +463,7 @@ impl Session {
         let queued = self.multi.as_ref().map_or(0, |multi| multi.queue.len());
         let watched = self.watch.as_ref().map_or(0, |watch| watch.len());
         let waits_for = self.waiting.as_ref().map_or(0, |wait| wait.keys().len());
-        queued + watched + waits_for + self.named_parts()
+        queued + watched + waits_for + self.fieldsets.len() + self.named_parts()
     }
 
     /// How many of these are subscriptions and prefixes.

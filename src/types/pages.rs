@@ -13,6 +13,7 @@ use super::source::Source;
 use crate::encoding::reader::Reader;
 use crate::encoding::{CollectionId, Corrupt, Meta, PAGE_LEN, ValueType, keys};
 use crate::storage::{DbIndex, Txn, View};
+use smallvec::SmallVec;
 use std::ops::{ControlFlow, Range};
 
 /// Bytes of the longest array in a meta row.
@@ -241,43 +242,78 @@ impl Array {
         Ok(byte)
     }
 
-    /// Sets these bits of a byte, which must lie within the array; returns whether one of them was
-    /// not set.
+    /// The range of bytes around `at` that is stored in one row.
+    pub(super) fn piece_at(&self, at: u64) -> Range<u64> {
+        match self.form {
+            Form::Inline(_) => 0..self.len,
+            Form::Rows(_) => {
+                let start = at - at % PAGE_LEN;
+                start..start + PAGE_LEN
+            }
+        }
+    }
+
+    /// Calls `look` with the bytes of a piece, which begins at `start`; without the zeros at its end.
+    pub(super) fn look_at_piece<R>(
+        &self,
+        view: &View,
+        db: DbIndex,
+        start: u64,
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> OpResult<R> {
+        let id = match &self.form {
+            Form::Inline(bytes) => return Ok(look(bytes)),
+            Form::Rows(id) => *id,
+        };
+        let mut look = Some(look);
+        let key = page_key(self.tag, id, start / PAGE_LEN);
+        let found = view.look_at(db, &key, |page| look.take().map(|look| look(page)))?;
+        match (found.flatten(), look) {
+            (Some(found), _) => Ok(found),
+            (None, Some(look)) => Ok(look(&[])),
+            (None, None) => Err(Corrupt("page").into()),
+        }
+    }
+
+    /// Sets bits, each given as a byte, which must lie within the array, and a mask; returns whether one
+    /// of them was not set. A page is written once, however many of them it has.
     pub(super) fn set_bits(
         &mut self,
         txn: &mut Txn,
         db: DbIndex,
-        at: u64,
-        mask: u8,
+        bits: impl Iterator<Item = (u64, u8)>,
     ) -> OpResult<bool> {
-        let has_all = |page: &[u8], at: usize| page.get(at).is_some_and(|byte| byte & mask == mask);
         let id = match &mut self.form {
             Form::Inline(stored) => {
-                let at = at as usize;
-                let is_new = !has_all(stored, at);
-                if is_new {
-                    let old = stored.get(at).copied().unwrap_or(0);
-                    overwrite(stored, at, &[old | mask]);
-                }
-                return Ok(is_new);
+                let bits = bits.map(|(at, mask)| (at as usize, mask));
+                let set = |is_new, bit| set_bit(stored, bit) || is_new;
+                return Ok(bits.fold(false, set));
             }
             Form::Rows(id) => *id,
         };
-        let (key, within) = (
-            page_key(self.tag, id, at / PAGE_LEN),
-            (at % PAGE_LEN) as usize,
-        );
-        let page = txn.look_at(db, &key, |page| match has_all(page, within) {
-            true => None,
-            false => Some(page.to_vec()),
-        })?;
-        let Some(mut page) = page.unwrap_or(Some(Vec::new())) else {
-            return Ok(false);
-        };
-        let old = page.get(within).copied().unwrap_or(0);
-        overwrite(&mut page, within, &[old | mask]);
-        txn.put_row(db, &key, &page)?;
-        Ok(true)
+        let mut bits: SmallVec<[(u64, u8); 16]> = bits.collect();
+        bits.sort_unstable_by_key(|(at, _)| *at);
+        let mut is_new = false;
+        for part in bits.chunk_by(|(a, _), (b, _)| a / PAGE_LEN == b / PAGE_LEN) {
+            let within = || {
+                let part = part.iter();
+                part.map(|(at, mask)| ((at % PAGE_LEN) as usize, *mask))
+            };
+            let key = page_key(self.tag, id, part[0].0 / PAGE_LEN);
+            let page = txn.look_at(db, &key, |page| match within().all(|bit| has(page, bit)) {
+                true => None,
+                false => Some(page.to_vec()),
+            })?;
+            let Some(mut page) = page.unwrap_or(Some(Vec::new())) else {
+                continue;
+            };
+            for bit in within() {
+                set_bit(&mut page, bit);
+            }
+            txn.put_row(db, &key, &page)?;
+            is_new = true;
+        }
+        Ok(is_new)
     }
 
     /// Overwrites the bytes from `at` on; all of them must lie within the array.
@@ -361,6 +397,21 @@ impl Array {
         .map(drop)?;
         Ok(whole)
     }
+}
+
+/// Whether a bit is set, given as a byte and a mask.
+fn has(bytes: &[u8], (at, mask): (usize, u8)) -> bool {
+    bytes.get(at).is_some_and(|byte| byte & mask == mask)
+}
+
+/// Sets a bit, and returns whether it was not set.
+fn set_bit(bytes: &mut Vec<u8>, (at, mask): (usize, u8)) -> bool {
+    if bytes.len() <= at {
+        bytes.resize(at + 1, 0);
+    }
+    let is_new = bytes[at] & mask != mask;
+    bytes[at] |= mask;
+    is_new
 }
 
 /// Copies what `bytes` has from `at` on, and zeros behind its end.

@@ -166,19 +166,6 @@ impl Zset {
         }
     }
 
-    /// Calls `each` with the elements in `span`, in ascending order, until it breaks.
-    fn walk_until(
-        &self,
-        view: &mut View,
-        span: &Span,
-        each: EachUntil<'_>,
-    ) -> OpResult<ControlFlow<()>> {
-        match &self.form {
-            Form::Packed { body, .. } => packed::walk_until(body, span, each),
-            Form::Rows(rows) => rows.walk_until(view, span, each),
-        }
-    }
-
     /// The number of elements in `span`.
     pub fn count(&self, view: &mut View, span: &Span) -> OpResult<u64> {
         match &self.form {

@@ -210,7 +210,7 @@ pub const COMMANDS: &[Command] = &[
             merge,
             "Stores the weighted sum of count-min sketches",
         )
-        .syntax("destination:key numkeys:int source:key... [WEIGHTS weight:double...]")
+        .syntax("key numkeys:int source:key... [weights=(WEIGHTS weight:double...)]")
         .complexity("O(N * C), N: sketches, C: counters of each")
         .keys(&[
             KeySpec::at(1, KeyFlags::RW),

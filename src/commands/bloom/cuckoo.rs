@@ -462,7 +462,7 @@ pub const COMMANDS: &[Command] = &[
             insert,
             "Adds items to a Cuckoo filter, and says which one to create if there is none",
         )
-        .syntax("key [CAPACITY capacity:int] [NOCREATE] ITEMS item...")
+        .syntax("key [CAPACITY capacity:int] [NOCREATE] items=ITEMS item...")
         .complexity(INSERTION),
     FAMILY
         .write(
@@ -471,7 +471,7 @@ pub const COMMANDS: &[Command] = &[
             insert_nx,
             "Adds the items to a Cuckoo filter that do not seem to be there",
         )
-        .syntax("key [CAPACITY capacity:int] [NOCREATE] ITEMS item...")
+        .syntax("key [CAPACITY capacity:int] [NOCREATE] items=ITEMS item...")
         .complexity(INSERTION),
     FAMILY
         .read(

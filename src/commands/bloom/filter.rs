@@ -436,7 +436,7 @@ pub const COMMANDS: &[Command] = &[
         )
         .syntax(
             "key [CAPACITY capacity:int] [ERROR error:double] [EXPANSION expansion:int] \
-             [NOCREATE] [NONSCALING] ITEMS item...",
+             [NOCREATE] [NONSCALING] items=ITEMS item...",
         )
         .complexity("O(K * N), K: hashes of an item, N: items"),
     FAMILY

@@ -367,7 +367,7 @@ const READ: &str = "O(C + N), C: compression, N: arguments";
 pub const COMMANDS: &[Command] = &[
     FAMILY
         .write("tdigest.create", -2, create, "Creates a t-digest")
-        .syntax("key [COMPRESSION compression:int]"),
+        .syntax("key [compression_block=(COMPRESSION compression:int)]"),
     FAMILY
         .write("tdigest.add", -3, add, "Adds observations to a t-digest")
         .syntax("key value:double...")
@@ -384,7 +384,8 @@ pub const COMMANDS: &[Command] = &[
     FAMILY
         .write("tdigest.merge", -4, merge, "Merges t-digests into one")
         .syntax(
-            "destination:key numkeys:int source:key... [COMPRESSION compression:int] [OVERRIDE]",
+            "destination-key:key numkeys:int source-key:key... \
+             [compression_block=(COMPRESSION compression:int)] [OVERRIDE]",
         )
         .complexity("O(N * C), N: digests, C: compression")
         .keys(&[

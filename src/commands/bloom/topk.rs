@@ -197,7 +197,7 @@ pub const COMMANDS: &[Command] = &[
             incr_by,
             "Counts items, and returns those that they drive out of the most frequent",
         )
-        .syntax("key items=(item increment:int)...")
+        .syntax("key item_increment=(item increment:int)...")
         .complexity(COST),
     FAMILY
         .read(

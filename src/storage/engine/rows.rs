@@ -29,6 +29,8 @@ pub(in crate::storage) struct How<'a> {
     pub(in crate::storage) bound: Option<u64>,
     /// The read does not wait for the disk.
     pub(in crate::storage) cold: Option<ColdList<'a>>,
+    /// The reader seeks before it looks at a row.
+    pub(in crate::storage) seeks: bool,
 }
 
 /// An iterator over the committed rows of a span.
@@ -43,7 +45,7 @@ pub(in crate::storage) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Positioned at the first row of `span`.
+    /// Positioned at the first row of `span`, unless its reader seeks.
     pub(in crate::storage) fn open(
         engine: &'a Engine,
         keyspace: &Keyspace,
@@ -96,6 +98,7 @@ impl<'a> Rows<'a> {
             pretends: false,
         };
         match span.direction {
+            _ if how.seeks => {}
             Direction::Forward => rows.moves(|rows| rows.seek(span.from.as_slice())),
             Direction::Backward => rows.moves(|rows| rows.seek_for_prev(span.to.as_slice())),
         }

@@ -70,6 +70,8 @@ enum Begin {
     WithRange,
     /// With RocksDB's rows, and a bound of tombstones, if any.
     Stored(Option<u64>),
+    /// Where the reader seeks to, with RocksDB's rows.
+    Sought,
 }
 
 /// A range read in progress. A row is valid until the next call of [`Scan::next`].
@@ -159,6 +161,12 @@ impl View {
         self.open_scan(db, from, to, direction, Begin::Stored(None))
     }
 
+    /// Like [`View::scan`], forward, for a reader that looks at several parts of the range: it
+    /// [seeks](Scan::seek) before it reads the first row. No cached range is used or stored.
+    pub fn scan_parts(&mut self, db: DbIndex, from: &[u8], to: &[u8]) -> Result<Scan<'_>> {
+        self.open_scan(db, from, to, Direction::Forward, Begin::Sought)
+    }
+
     /// Like [`View::scan`], but gives up before it skips more than `tombstones` tombstones: see
     /// [`Scan::gave_up`].
     pub fn scan_within(
@@ -184,7 +192,7 @@ impl View {
         let id = self.keyspace(db).map(|ks| ks.id);
         let tombstones = match begin {
             Begin::Stored(Some(bound)) => Some(TombstoneCount::counted_from_now(bound)),
-            Begin::Stored(None) | Begin::WithRange => None,
+            Begin::Stored(None) | Begin::WithRange | Begin::Sought => None,
         };
         let pending = match id {
             Some(id) if !self.batch.overlay.is_empty() && from < to => {
@@ -211,11 +219,15 @@ impl View {
         {
             match begin {
                 Begin::WithRange => scan.begin_with_range(view, keyspace, from, to),
-                Begin::Stored(bound) => {
+                Begin::Stored(_) | Begin::Sought => {
                     let how = How {
                         snapshot: view.reads.snapshot.as_ref(),
-                        bound,
+                        bound: match begin {
+                            Begin::Stored(bound) => bound,
+                            Begin::WithRange | Begin::Sought => None,
+                        },
                         cold: view.cold.list(keyspace),
+                        seeks: matches!(begin, Begin::Sought),
                     };
                     let span = Span::new(from, to, direction);
                     let rows = Rows::open(&view.engine, keyspace, &span, how);
@@ -242,8 +254,8 @@ impl<'a> Scan<'a> {
         if view.reads.snapshot.is_some() || !ranges::is_worth_it(from, to) {
             let how = How {
                 snapshot: view.reads.snapshot.as_ref(),
-                bound: None,
                 cold,
+                ..How::default()
             };
             let rows = Rows::open(engine, keyspace, &Span::new(from, to, direction), how);
             self.stored = Stored::Rows(rows);

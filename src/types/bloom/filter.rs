@@ -283,10 +283,36 @@ impl Filter {
     /// Whether an item seems to be in the filter.
     pub fn contains(&self, view: &View, db: DbIndex, item: &[u8]) -> OpResult<bool> {
         let hashes = self.hashes(item);
-        for (link, start) in self.youngest_first() {
-            // Short filters stand in the meta row, and need no other.
-            view.work(STEPS_OF_A_LINK)?;
-            if self.has_all(view, db, link.places(hashes), start)? {
+        let mut links = self.youngest_first().peekable();
+        while let Some((link, start)) = links.next() {
+            let piece = self.array.piece_at(start);
+            if start + link.bytes > piece.end {
+                view.work(STEPS_OF_A_LINK)?;
+                if self.has_all(view, db, link.places(hashes), start)? {
+                    return Ok(true);
+                }
+                continue;
+            }
+            // A chain may have thousands of short filters: those that stand in one row are looked at
+            // together.
+            let mut seen = 1;
+            let mut others = || {
+                let next = links.next_if(|(_, start)| *start >= piece.start);
+                seen += u64::from(next.is_some());
+                next
+            };
+            let found = self.array.look_at_piece(view, db, piece.start, |bytes| {
+                let has_all = |link: &Link, start: u64| {
+                    link.places(hashes).all(|(byte, mask)| {
+                        let byte = bytes.get((start - piece.start + byte) as usize);
+                        byte.is_some_and(|byte| byte & mask != 0)
+                    })
+                };
+                has_all(link, start)
+                    || std::iter::from_fn(&mut others).any(|(link, start)| has_all(link, start))
+            })?;
+            view.work(seen * STEPS_OF_A_LINK)?;
+            if found {
                 return Ok(true);
             }
         }
@@ -334,11 +360,9 @@ impl Filter {
         }
         let hashes = self.hashes(item);
         let start = self.array.len() - last.bytes;
-        let mut is_new = false;
-        for (byte, mask) in last.places(hashes) {
-            is_new |= self.array.set_bits(txn, db, start + byte, mask)?;
-        }
-        if !is_new {
+        let places = last.places(hashes);
+        let places = places.map(|(byte, mask)| (start + byte, mask));
+        if !self.array.set_bits(txn, db, places)? {
             return Ok(Added::Present);
         }
         self.items = self.items.wrapping_add(1);

@@ -77,3 +77,41 @@ fn arrays_hold_what_is_written() {
         }
     }
 }
+
+#[test]
+fn bits_that_are_set_together_are_those_set_one_by_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::open(StorageConfig::for_tests(dir.path().to_owned())).unwrap();
+    let mut txn = Txn::new(engine);
+    txn.begin(UnixMs(1)).unwrap();
+    let state = &mut 11;
+    for len in [8, 1024, 1025, 5000] {
+        let mut array = Array::new(&txn, tag::BLOOM_PAGE, len);
+        let mut model = vec![0u8; len as usize];
+        for step in 0..300 {
+            if step % 97 == 0 {
+                txn.commit().unwrap();
+                txn.begin(UnixMs(1)).unwrap();
+            }
+            let count = next(state, 20);
+            let bits: Vec<(u64, u8)> = (0..count)
+                .map(|_| (next(state, len), 1 << next(state, 8)))
+                .collect();
+            let mut expected = false;
+            for (at, mask) in &bits {
+                let byte = &mut model[*at as usize];
+                expected |= *byte & mask == 0;
+                *byte |= mask;
+            }
+            let bits = bits.into_iter();
+            assert_eq!(array.set_bits(&mut txn, DB, bits).unwrap(), expected);
+            let at = next(state, len);
+            let piece = array.piece_at(at);
+            assert!(piece.contains(&at));
+            let look = |bytes: &[u8]| bytes.get((at - piece.start) as usize).copied();
+            let byte = array.look_at_piece(&txn, DB, piece.start, look).unwrap();
+            assert_eq!(byte.unwrap_or(0), model[at as usize], "{len} {step}");
+        }
+        assert_eq!(array.collect(&mut *txn, DB, 0..len).unwrap(), model);
+    }
+}

@@ -8,11 +8,12 @@
 pub(super) mod rank;
 
 use super::span::{Place, Span, just_after, place};
-use super::{Direction, Each, EachUntil, Member};
+use super::{Direction, Each, Member};
 use crate::encoding::meta::Counted;
 use crate::encoding::reader::{Reader, put_bytes};
 use crate::encoding::{CollectionId, Corrupt, RowKey, ValueType, keys, score, tag};
 use crate::storage::rank::Start;
+use crate::storage::txn::scan::Scan;
 use crate::storage::{DbIndex, Txn, View};
 use crate::types::OpResult;
 use crate::types::hashed::HashedRows;
@@ -58,6 +59,30 @@ impl End {
     /// Whether nothing was cut off.
     fn is_whole(&self) -> bool {
         self.place.len() < END_MAX_BYTES
+    }
+}
+
+/// A walk in score order that leaps over what it need not see.
+pub(super) struct Leaps<'v> {
+    scan: Scan<'v>,
+    /// Where it begins.
+    from: RowKey,
+}
+
+impl Leaps<'_> {
+    /// Goes to the first element with this score or a higher one; needed before the first one is read.
+    pub(super) fn leap(&mut self, score: f64) {
+        let mut key = RowKey::from_slice(&self.from[..keys::ELEMENT_PREFIX_LEN]);
+        key.extend_from_slice(&score::encode(score));
+        self.scan.seek(key.max(self.from.clone()).as_slice());
+    }
+
+    /// The score and the member of the next element.
+    pub(super) fn next(&mut self) -> OpResult<Option<(f64, &[u8])>> {
+        let Some((key, _)) = self.scan.next()? else {
+            return Ok(None);
+        };
+        split(key.get(keys::ELEMENT_PREFIX_LEN..).unwrap_or_default()).map(Some)
     }
 }
 
@@ -254,20 +279,20 @@ impl Rows {
         })
     }
 
-    /// Calls `each` with the elements in `span`, in ascending order, until it breaks.
-    pub(super) fn walk_until(
+    /// A walk through the elements with scores in `[from, beyond)`, in ascending order.
+    pub(super) fn leaps<'v>(
         &self,
-        view: &mut View,
-        span: &Span,
-        each: EachUntil<'_>,
-    ) -> OpResult<ControlFlow<()>> {
-        let mut flow = ControlFlow::Continue(());
-        self.visit(view, span, Direction::Forward, |place| {
-            let (score, member) = split(place)?;
-            flow = each(score, member)?;
-            Ok(flow)
-        })?;
-        Ok(flow)
+        view: &'v mut View,
+        from: f64,
+        beyond: f64,
+    ) -> OpResult<Leaps<'v>> {
+        let (last, from, beyond) = (self.beyond(), score::encode(from), score::encode(beyond));
+        let from = self.row_key(from.as_slice().max(&self.first.place));
+        let to = self.row_key(beyond.as_slice().min(&last));
+        Ok(Leaps {
+            scan: view.scan_parts(self.db, &from, &to)?,
+            from,
+        })
     }
 
     /// Calls `each` with at least `count` elements from a cursor on; returns the next

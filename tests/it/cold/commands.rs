@@ -172,6 +172,7 @@ HTTL h# FIELDS 1 f1
 HGETDEL h# FIELDS 2 f3 f4
 HGETEX h# EX 100 FIELDS 1 f3
 HSETEX h# EX 100 FIELDS 1 f3 v
+HIMPORT SET h# fields 1 2
 BLMPOP 0 1 l# LEFT COUNT 3
 BRPOP l# 0
 BRPOPLPUSH l# o# 0
@@ -538,6 +539,9 @@ fn commands_answer_the_same_and_no_io_thread_reads_the_disk() {
     let script = ["SCRIPT", "LOAD", "return#redis.call('get',KEYS[1])"];
     let sha = cold.call(&script).text();
     warm.call(&script);
+    for conn in [&mut cold, &mut warm] {
+        conn.must("HIMPORT PREPARE fields a b");
+    }
     for (n, line) in lines().enumerate() {
         for form in FORMS {
             let line = made(line, n, form, &sha);

@@ -26,6 +26,10 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "newer than the oracle; `newer` compares them with one that is as new",
     ),
     (
+        "himport himport|discard himport|discardall himport|prepare himport|set script|show",
+        "newer than the oracle; `newer` compares them with one that is as new",
+    ),
+    (
         "saddex sexpire sexpireat sexpiretime spersist spexpire spexpireat spexpiretime spttl sttl",
         "newer than any oracle: `element_times` compares them with those of hashes",
     ),

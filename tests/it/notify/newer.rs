@@ -59,6 +59,14 @@ BLMOVEM d {k} LEFT RIGHT 0.01 COUNT 2 BULK => rpush lpop:d del:d | rpush lpop:d 
         takes_any: false,
     },
     Family {
+        data: &["HSET own f v", "HIMPORT PREPARE fields a b"],
+        lines: "
+HIMPORT SET {k} fields 1 2 => hset | hset
+HIMPORT SET {k} fields 1 => |
+HIMPORT SET {k} none 1 2 => |",
+        takes_any: false,
+    },
+    Family {
         data: &["SADD own a b", "SADD d b"],
         lines: "
 SUNIONCARD 2 {k} d => |

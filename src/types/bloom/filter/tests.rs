@@ -169,3 +169,44 @@ const SIZES: &[(u64, f64, u64, u32)] = &[
     (7, 1e-300, 1264, 997),
     (1, 0.25, 8, 3),
 ];
+
+/// The filters of a chain that stand in one row are looked at together.
+#[test]
+fn chains_of_short_filters_answer_as_one_filter_after_the_other() {
+    let (mut txn, _dir) = store();
+    for (capacity, error_rate) in [(1, 0.0001), (3, 0.05), (40, 0.01), (700, 0.001)] {
+        let plan = Plan {
+            expansion: 1,
+            ..plan(capacity, error_rate)
+        };
+        let mut filter = Filter::new(&txn, plan).unwrap();
+        let one_by_one = |filter: &Filter, txn: &Txn, item: &[u8]| {
+            let hashes = filter.hashes(item);
+            let mut links = filter.youngest_first();
+            links.any(|(link, start)| {
+                let places = link.places(hashes);
+                filter.has_all(txn, DB, places, start).unwrap()
+            })
+        };
+        for n in 0..4 * capacity.max(20) {
+            let item = format!("item:{n}");
+            let expected = match one_by_one(&filter, &txn, item.as_bytes()) {
+                true => Added::Present,
+                false => Added::New,
+            };
+            assert_eq!(filter.add(&mut txn, DB, item.as_bytes()).unwrap(), expected);
+            if n % 50 == 0 {
+                txn.commit().unwrap();
+                txn.begin(UnixMs(1)).unwrap();
+            }
+            for item in [item, format!("item:{}", n / 2), format!("other:{n}")] {
+                assert_eq!(
+                    filter.contains(&txn, DB, item.as_bytes()).unwrap(),
+                    one_by_one(&filter, &txn, item.as_bytes()),
+                    "{item}"
+                );
+            }
+        }
+        assert!(filter.links().len() >= 4);
+    }
+}
