@@ -21,6 +21,7 @@ pub mod scan;
 pub mod table;
 
 pub mod acl;
+pub mod ahead;
 mod bitfield;
 mod bits;
 mod blocking;
@@ -82,6 +83,7 @@ use crate::state::{Server, Session};
 use crate::storage::engine::listeners::Change;
 use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, Txn, View};
+use ahead::Ahead;
 
 /// The tables of all families.
 const FAMILIES: &[&[Command]] = &[
@@ -180,6 +182,8 @@ pub struct WriteCtx<'a> {
     pub server: &'a Server,
     /// The client.
     pub session: &'a Session,
+    /// What was made before the command had its locks.
+    pub ahead: &'a Ahead,
 }
 
 impl WriteCtx<'_> {

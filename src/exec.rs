@@ -43,6 +43,7 @@ pub use outcome::{Outcome, Stop};
 pub use unit::Scope;
 
 use crate::base::time::UnixMs;
+use crate::commands::ahead::Ahead;
 use crate::commands::table::names::Names;
 use crate::state::Server;
 use crate::state::config::Config;
@@ -92,6 +93,8 @@ struct Thread {
     scripts: Option<Box<ThreadScripts>>,
     /// See [`Executor::owes_sync`].
     owes_sync: bool,
+    /// What was made for the command or the transaction that runs, before it had its locks.
+    ahead: Ahead,
 }
 
 /// State collected between two commits. [`Executor::start_tick`] resets it, except `failed`,
@@ -176,6 +179,7 @@ impl Executor {
                 ended: Arc::default(),
                 scripts: None,
                 owes_sync: false,
+                ahead: Ahead::default(),
             },
             tick: Tick::default(),
             request: Request {

@@ -1,9 +1,11 @@
 //! FUNCTION: libraries of functions, which are rows of the database.
 //!
 //! Commands that change libraries run while no other thread reads or writes keys, so all
-//! threads see the change at the same time. DUMP and RESTORE use Redis' format: for each
-//! library its RDB opcode and its code, then version and checksum.
+//! threads see the change at the same time. New libraries are compiled before that, while
+//! others use keys. DUMP and RESTORE use Redis' format: for each library its RDB opcode and its
+//! code, then version and checksum.
 
+use super::ahead::{AheadCtx, NewLibraries};
 use super::dump::checksum;
 use super::scripts::{LOAD_TIME, check_interpreter, kill_running};
 use super::{CmdResult, Command, Error, Flags, SessionCtx, WriteCtx, args};
@@ -19,16 +21,20 @@ use crate::rdb::encode::Encoder;
 use crate::rdb::payload::{self, Checksum};
 use crate::rdb::reader::Reader;
 use crate::resp::Reply;
-use crate::state::Server;
 use crate::state::clients::ClientFlags;
 use crate::state::scripts::{Function, Libraries, Library};
 use crate::state::workers::Running;
+use crate::state::{Server, Session};
+use crate::storage::{StorageError, View};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// The RDB opcode of a library (`RDB_OPCODE_FUNCTION2`).
 const OPCODE: u8 = 245;
+
+/// Steps of work that a library counts as: after each one it is asked whether the command must end.
+const STEPS_OF_A_LIBRARY: u64 = 16 << 10;
 
 const TIMEOUT: Error = Error::text("ERR Error registering functions: ERR FUNCTION LOAD timeout");
 const NO_LIBRARY: Error = Error::text("ERR Library not found");
@@ -99,14 +105,14 @@ fn check_names(libraries: &Libraries, library: &Library) -> Result<(), Error> {
 }
 
 /// Adds a library; `replace`: in place of the one of its name.
-fn add(libraries: &mut Libraries, library: Library, replace: bool) -> Result<(), Error> {
+fn add(libraries: &mut Libraries, library: Arc<Library>, replace: bool) -> Result<(), Error> {
     let name = &library.name;
     if libraries.get(name).is_some() && !replace {
         let text: &[&[u8]] = &[b"ERR Library ", name, b" already exists"];
         return Err(Error::Bytes(text.concat()));
     }
     check_names(libraries, &library)?;
-    libraries.insert(Arc::new(library));
+    libraries.insert(library);
     Ok(())
 }
 
@@ -115,7 +121,7 @@ fn add(libraries: &mut Libraries, library: Library, replace: bool) -> Result<(),
 /// # Errors
 /// The library does not load, or its name or the name of one of its functions is taken.
 pub fn add_library(libraries: &mut Libraries, code: &[u8]) -> Result<Vec<u8>, Error> {
-    let library = read_library(code, None)?;
+    let library = Arc::new(read_library(code, None)?);
     let name = library.name.clone();
     add(libraries, library, false)?;
     Ok(name)
@@ -143,9 +149,41 @@ fn change(ctx: &mut WriteCtx<'_>, new: Libraries) {
 }
 
 /// The time limit for loading a library; none if the command comes from the master.
-fn time_of(ctx: &WriteCtx<'_>) -> Option<Duration> {
-    let flags = ctx.session.info.flags();
+fn time_of(session: &Session) -> Option<Duration> {
+    let flags = session.info.flags();
     (!flags.contains(ClientFlags::MASTER)).then_some(LOAD_TIME)
+}
+
+/// Loads libraries, up to the first that fails.
+///
+/// # Errors
+/// The command must end, or run elsewhere.
+fn read_libraries<'c>(
+    codes: impl IntoIterator<Item = &'c [u8]>,
+    view: &View,
+    session: &Session,
+) -> Result<NewLibraries, StorageError> {
+    let mut new = NewLibraries::default();
+    for code in codes {
+        view.work(STEPS_OF_A_LIBRARY)?;
+        match read_library(code, time_of(session)) {
+            Ok(library) => new.loaded.push(Arc::new(library)),
+            Err(error) => {
+                new.error = Some(error.wire().into_owned());
+                break;
+            }
+        }
+    }
+    Ok(new)
+}
+
+fn load_ahead(ctx: &mut AheadCtx<'_>, args: &[&[u8]]) -> Result<(), StorageError> {
+    let Some(code) = args.get(2..).and_then(<[_]>::last) else {
+        return Ok(());
+    };
+    let new = read_libraries([*code], ctx.view, ctx.session)?;
+    ctx.ahead.keep(code, new);
+    Ok(())
 }
 
 fn load(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -168,11 +206,19 @@ fn load(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         let text: &[&[u8]] = &[b"ERR Library '", name, b"' already exists"];
         return Err(Error::Bytes(text.concat()));
     }
-    let library = read_library(code, time_of(ctx))?;
-    check_names(&scripts.libraries(), &library)?;
-    let row = system::library_row(name);
-    ctx.txn.put_system_row(row, Some(library.code.clone()));
-    scripts.change_libraries(|libraries| libraries.insert(Arc::new(library)));
+    let new = match ctx.ahead.libraries(code) {
+        Some(new) => new,
+        None => read_libraries([code], ctx.txn, ctx.session)?,
+    };
+    if let Some(error) = new.error {
+        return Err(Error::Bytes(error));
+    }
+    for library in new.loaded {
+        check_names(&scripts.libraries(), &library)?;
+        let row = system::library_row(name);
+        ctx.txn.put_system_row(row, Some(library.code.clone()));
+        scripts.change_libraries(|libraries| libraries.insert(library));
+    }
     ctx.reply.bulk(name);
     Ok(())
 }
@@ -218,6 +264,18 @@ fn flush(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
+fn restore_ahead(ctx: &mut AheadCtx<'_>, args: &[&[u8]]) -> Result<(), StorageError> {
+    let Some(payload) = args.get(2) else {
+        return Ok(());
+    };
+    if let Ok(codes) = codes_in(payload, checksum(ctx.server)) {
+        let codes = codes.iter().map(Vec::as_slice);
+        let new = read_libraries(codes, ctx.view, ctx.session)?;
+        ctx.ahead.keep(payload, new);
+    }
+    Ok(())
+}
+
 fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let policy = match &args[3..] {
         [] => "APPEND",
@@ -233,18 +291,24 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         "FLUSH" => Libraries::default(),
         _ => Libraries::clone(&ctx.server.scripts.libraries()),
     };
-    let codes = codes_in(args[2], checksum(ctx.server))?;
-    for code in &codes {
-        add(
-            &mut libraries,
-            read_library(code, time_of(ctx))?,
-            policy == "REPLACE",
-        )?;
+    let new = match ctx.ahead.libraries(args[2]) {
+        Some(new) => new,
+        None => {
+            let codes = codes_in(args[2], checksum(ctx.server))?;
+            read_libraries(codes.iter().map(Vec::as_slice), ctx.txn, ctx.session)?
+        }
+    };
+    for library in &new.loaded {
+        add(&mut libraries, library.clone(), policy == "REPLACE")?;
+    }
+    if let Some(error) = new.error {
+        return Err(Error::Bytes(error));
     }
     change(ctx, libraries);
     // The client's payload may have a version that a replica cannot read.
     let compress = ctx.server.config.load().rdbcompression;
-    let payload = payload_of(codes.iter().map(Vec::as_slice), compress);
+    let codes = new.loaded.iter().map(|library| &*library.code);
+    let payload = payload_of(codes, compress);
     let effect: [&[u8]; 4] = [b"FUNCTION", b"RESTORE", &payload, policy.as_bytes()];
     ctx.txn.effect(ctx.db, &effect);
     ctx.reply.ok();
@@ -505,6 +569,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
         sub(
             Command::write("load", -3, load)
                 .syntax("[REPLACE] function-code")
+                .ahead(load_ahead)
                 .complexity("O(N), N: the length of the code")
                 .tips(&[Tip::RequestAllShards, Tip::ResponseAllSucceeded]),
             ADDS,
@@ -513,6 +578,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
         sub(
             Command::write("restore", -3, restore)
                 .syntax("serialized-value [policy=(FLUSH|APPEND|REPLACE)]")
+                .ahead(restore_ahead)
                 .complexity("O(N), N: functions")
                 .tips(&[Tip::RequestAllShards, Tip::ResponseAllSucceeded]),
             ADDS,

@@ -177,6 +177,7 @@ impl Executor {
         self.tick.touched_keys = true;
         let exclusive = parsed().any(|command| command.flags.contains(Flags::EXCLUSIVE));
         if exclusive {
+            self.make_row_ahead(session, commands)?;
             self.txn.begin_exclusive(row.unix_ms)?;
         } else {
             self.txn.begin(row.unix_ms)?;
@@ -204,7 +205,25 @@ impl Executor {
         self.txn.log_received(position, row, args.copied());
         self.tick.commands += commands.len() as u32;
         if exclusive {
+            self.thread.ahead.clear();
             self.txn.commit()?;
+        }
+        Ok(())
+    }
+
+    /// Makes what the commands of a row need besides their keys, while this thread holds no lock.
+    fn make_row_ahead(
+        &mut self,
+        session: &Session,
+        commands: &[Parsed<'_>],
+    ) -> Result<(), StorageError> {
+        self.thread.ahead.clear();
+        let wanted = |parsed: &&Parsed<'_>| parsed.command.command.ahead.is_some();
+        for (number, parsed) in commands.iter().filter(wanted).enumerate() {
+            if number == 0 {
+                self.txn.commit()?;
+            }
+            self.make_ahead(session, parsed.command.command, &parsed.args)?;
         }
         Ok(())
     }
@@ -499,6 +518,7 @@ impl Executor {
                 db: parsed.db,
                 server: &self.server,
                 session,
+                ahead: &self.thread.ahead,
             },
             &parsed.args,
         );

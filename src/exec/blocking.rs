@@ -136,6 +136,7 @@ impl Executor {
             db,
             server: &self.server,
             session,
+            ahead: &self.thread.ahead,
         };
         let attempt = run(&mut ctx, args);
         let attempt = match command.is_write() {

@@ -330,7 +330,13 @@ impl Executor {
         }
         match command.handler {
             Handler::Read(run) => self.read(session, command, args, reply, run),
-            Handler::Write(run) => self.write(session, command, args, reply, run),
+            Handler::Write(run) => {
+                let done = self.write(session, command, args, reply, run);
+                if command.flags.contains(Flags::EXCLUSIVE) && !self.in_unit() {
+                    self.thread.ahead.clear();
+                }
+                done
+            }
             Handler::Blocking(blocking) => self.block(session, command, args, reply, blocking.run),
             Handler::Session(run) => {
                 if self.thread.slices && self.takes_long(session, command, args) {
@@ -505,6 +511,7 @@ impl Executor {
                 db,
                 server: &self.server,
                 session,
+                ahead: &self.thread.ahead,
             };
             run(&mut ctx, args)
         });

@@ -197,6 +197,7 @@ impl Executor {
             Own::Exec => {
                 let multi = session.take_multi().ok_or(EXEC_ALONE)?;
                 let done = self.exec(session, &multi, reply);
+                self.thread.ahead.clear();
                 match done {
                     // EXEC will run again, here or on a worker.
                     Err(Stop::Conflict | Stop::Slow | Stop::Cold) => session.put_back_multi(multi),
@@ -276,6 +277,9 @@ impl Executor {
                 false => Stop::Slow,
             });
         }
+        if lasting {
+            self.make_queue_ahead(session, &multi.queue)?;
+        }
         for (db, key) in watch.into_iter().flat_map(|watch| watch.keys()) {
             scope.key(db, key);
         }
@@ -327,6 +331,20 @@ impl Executor {
             queued.lasting |= is_lasting(command);
         }
         queued
+    }
+
+    /// Makes what queued commands need besides their keys.
+    fn make_queue_ahead(&mut self, session: &Session, queue: &[Request]) -> Result<(), Stop> {
+        for request in queue {
+            let args = request.args();
+            if let Ok(Registered { command, .. }) = self.resolve(&args)
+                && command.ahead.is_some()
+            {
+                self.commit_pending()?;
+                self.make_ahead(session, command, &args)?;
+            }
+        }
+        Ok(())
     }
 
     /// The keys of the queued commands.

@@ -542,3 +542,62 @@ fn endless_requests_leave_room_for_others_and_end_with_their_clients_and_with_th
     untouched(&mut admin);
     kedis_check(&mut admin);
 }
+
+/// Other threads waited for the keys while libraries were compiled: half a second for each.
+#[test]
+fn libraries_are_compiled_while_others_use_keys() {
+    let server = Server::start(&["--io-threads", "1"]);
+    let (mut conn, mut neighbour) = (server.connect(), server.connect());
+    let mut control = server.connect();
+    let load = |n: usize| {
+        let code = format!(
+            "#!lua name=lib{n}\nfor i = 1, 1000000 do end \
+             redis.register_function('f{n}', function() return {n} end)"
+        );
+        ["FUNCTION", "LOAD", &code].map(|word| word.as_bytes().to_vec())
+    };
+    for n in 0..200 {
+        conn.call(&load(n));
+    }
+    let Value::Bulk(dump) = conn.must("FUNCTION DUMP") else {
+        panic!("no payload");
+    };
+    let restore = [&b"FUNCTION"[..], b"RESTORE", &dump, b"REPLACE"].map(<[u8]>::to_vec);
+    let requests = [
+        ("FUNCTION RESTORE", vec![restore.to_vec()]),
+        (
+            "EXEC",
+            vec![
+                vec![b"MULTI".to_vec()],
+                vec![b"FUNCTION".to_vec(), b"FLUSH".to_vec()],
+                restore.to_vec(),
+                vec![b"EXEC".to_vec()],
+            ],
+        ),
+    ];
+    for (name, request) in requests {
+        let last = served_beside(name, &mut conn, &mut neighbour, &mut control, &request);
+        let is_done = match last {
+            Some(Value::Array(replies)) => replies == [Value::ok(), Value::ok()],
+            last => last == Some(Value::ok()),
+        };
+        assert!(is_done, "{name}");
+        assert_eq!(conn.must("FCALL f199 0"), Value::Int(199));
+    }
+
+    // A client that is gone takes its libraries along.
+    conn.must("FUNCTION FLUSH");
+    conn.must("CLIENT SETNAME leaves");
+    conn.send(&restore).unwrap();
+    wait_for("a worker has the request", || {
+        let list = control.must("CLIENT LIST").text();
+        let begun =
+            |line: &str| line.contains("name=leaves") && line.contains("cmd=function|restore");
+        list.lines().any(begun)
+    });
+    drop(conn);
+    wait_for("the client is gone", || {
+        !control.must("CLIENT LIST").text().contains("name=leaves")
+    });
+    assert_eq!(control.must("FUNCTION LIST"), Value::Array(vec![]));
+}

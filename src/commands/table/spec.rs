@@ -10,6 +10,7 @@ use super::migrated::{Migrated, Part};
 use super::tips::Tip;
 use crate::base::num;
 use crate::base::time::UnixMs;
+use crate::commands::ahead::Make;
 use crate::commands::{CmdResult, ReadCtx, SessionCtx, WriteCtx};
 use crate::encoding::ValueType;
 use crate::storage::DbIndex;
@@ -399,6 +400,8 @@ pub struct Command {
     pub places: usize,
     /// What the migration tools make of the command.
     pub migrated: Migrated,
+    /// What is made before the command has its locks; only for exclusive ones.
+    pub ahead: Option<Make>,
 }
 
 impl Command {
@@ -426,6 +429,7 @@ impl Command {
             secret: Secret::None,
             places: USUAL_PLACES,
             migrated: Migrated::Keys(Part::NeedsAll),
+            ahead: None,
         }
     }
 
@@ -581,6 +585,12 @@ impl Command {
     /// once in a row and once in the binlog.
     pub const fn places(mut self, places: usize) -> Command {
         self.places = places;
+        self
+    }
+
+    /// Sets what is made before the command has its locks.
+    pub(in crate::commands) const fn ahead(mut self, make: Make) -> Command {
+        self.ahead = Some(make);
         self
     }
 

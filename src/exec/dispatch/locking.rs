@@ -1,5 +1,6 @@
 //! How a command locks its keys, and the error for a client whose command cannot.
 
+use crate::commands::ahead::AheadCtx;
 use crate::commands::scripts::busy;
 use crate::commands::table::keys::KeySpec;
 use crate::commands::table::spec::Group;
@@ -8,6 +9,7 @@ use crate::exec::{Executor, KeyHashes, Stop};
 use crate::state::Session;
 use crate::state::clients::ClientFlags;
 use crate::state::workers::Running;
+use crate::storage::txn::ReadLimits;
 use crate::storage::{KEYS_AHEAD, StorageError};
 use std::time::Duration;
 
@@ -46,6 +48,10 @@ impl Executor {
             return Ok(usize::MAX);
         }
         if command.flags.contains(Flags::EXCLUSIVE) {
+            if command.ahead.is_some() {
+                self.commit_pending()?;
+                self.make_ahead(session, command, args)?;
+            }
             self.begin_exclusive()?;
             return Ok(0);
         }
@@ -94,6 +100,32 @@ impl Executor {
             _ => self.txn.lock(hashes),
         };
         locked.map_err(|error| self.not_locked(error, waits))
+    }
+
+    /// Makes what a command needs besides its keys, while this thread holds no lock. The caller
+    /// clears [`Ahead`](crate::commands::ahead::Ahead) when the command is done.
+    ///
+    /// # Errors
+    /// The command must end, or run elsewhere.
+    pub(in crate::exec) fn make_ahead(
+        &mut self,
+        session: &Session,
+        command: &Command,
+        args: &[&[u8]],
+    ) -> Result<(), StorageError> {
+        let Some(make) = command.ahead else {
+            return Ok(());
+        };
+        self.txn.limit_reads_and_watch(ReadLimits::None);
+        let mut ctx = AheadCtx {
+            view: &self.txn,
+            server: &self.server,
+            session,
+            ahead: &mut self.thread.ahead,
+        };
+        let made = make(&mut ctx, args);
+        self.txn.limit_reads(ReadLimits::None);
+        made
     }
 
     /// Begins a command that reads its keys without locks. Returns what [`Executor::lock`]
