@@ -45,7 +45,10 @@ fn main() -> ExitCode {
 /// Says whether a start would refuse this configuration.
 fn check(config: &Config, given: &Given) -> ExitCode {
     if let Err(error) = server::check_config(config) {
-        eprintln!("{}", explained(&error, given, "the configuration is not possible"));
+        eprintln!(
+            "{}",
+            explained(&error, given, "the configuration is not possible")
+        );
         return ExitCode::FAILURE;
     }
     for note in inert(config).into_iter().chain(no_eviction(config)) {

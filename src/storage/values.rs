@@ -188,7 +188,8 @@ impl Collector {
             if !self.known.contains_key(&segment.number()) {
                 engine.note_closed(segment.number(), Some(now))?;
                 let (closed_at, drained) = (now, false);
-                self.known.insert(segment.number(), Known { closed_at, drained });
+                self.known
+                    .insert(segment.number(), Known { closed_at, drained });
             }
         }
         Ok(())

@@ -155,9 +155,14 @@ fn a_configuration_is_checked_without_a_start() {
         let text = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8(text).unwrap())
     };
-    let (valid, text) = check("port 1\ncluster-migration-barrier 2\nmaxmemory-policy allkeys-lru\n");
+    let (valid, text) =
+        check("port 1\ncluster-migration-barrier 2\nmaxmemory-policy allkeys-lru\n");
     assert!(valid, "{text}");
-    for part in ["cluster-migration-barrier", "no key is ever evicted", "is valid"] {
+    for part in [
+        "cluster-migration-barrier",
+        "no key is ever evicted",
+        "is valid",
+    ] {
         assert!(text.contains(part), "{text}");
     }
     for (line, reason) in [
@@ -166,7 +171,10 @@ fn a_configuration_is_checked_without_a_start() {
         ("rename-command get set", "has this new name"),
         ("user a on >b ~* +nothing", "category name in ACL"),
         ("aclfile /nowhere/users.acl", "/nowhere/users.acl"),
-        ("tls-port 7000\ntls-cert-file /nowhere/x.crt\ntls-key-file a", "/nowhere/x.crt"),
+        (
+            "tls-port 7000\ntls-cert-file /nowhere/x.crt\ntls-key-file a",
+            "/nowhere/x.crt",
+        ),
     ] {
         let (valid, text) = check(line);
         assert!(!valid && text.contains(reason), "{line}: {text}");

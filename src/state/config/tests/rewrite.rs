@@ -170,7 +170,7 @@ fn rewrite_replaces_the_file_whole_and_keeps_its_mode() {
 
 /// Values that are hard to write down.
 fn hostile_values() -> Vec<Vec<u8>> {
-    let mut values: Vec<Vec<u8>> = [
+    let values: Vec<Vec<u8>> = [
         &b""[..],
         b" ",
         b"a b",
