@@ -170,7 +170,7 @@ fn rewrite_replaces_the_file_whole_and_keeps_its_mode() {
 
 /// Values that are hard to write down.
 fn hostile_values() -> Vec<Vec<u8>> {
-    let values: Vec<Vec<u8>> = [
+    [
         &b""[..],
         b" ",
         b"a b",
@@ -223,8 +223,7 @@ fn hostile_values() -> Vec<Vec<u8>> {
         b"TLSv1.2",
     ]
     .map(<[u8]>::to_vec)
-    .to_vec();
-    values
+    .to_vec()
 }
 
 /// What CONFIG SET or a file gives a parameter, a rewritten file gives it at the next start. Lines
