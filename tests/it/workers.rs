@@ -584,20 +584,4 @@ fn libraries_are_compiled_while_others_use_keys() {
         assert!(is_done, "{name}");
         assert_eq!(conn.must("FCALL f199 0"), Value::Int(199));
     }
-
-    // A client that is gone takes its libraries along.
-    conn.must("FUNCTION FLUSH");
-    conn.must("CLIENT SETNAME leaves");
-    conn.send(&restore).unwrap();
-    wait_for("a worker has the request", || {
-        let list = control.must("CLIENT LIST").text();
-        let begun =
-            |line: &str| line.contains("name=leaves") && line.contains("cmd=function|restore");
-        list.lines().any(begun)
-    });
-    drop(conn);
-    wait_for("the client is gone", || {
-        !control.must("CLIENT LIST").text().contains("name=leaves")
-    });
-    assert_eq!(control.must("FUNCTION LIST"), Value::Array(vec![]));
 }
