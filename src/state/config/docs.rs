@@ -70,6 +70,7 @@ standard input. Every parameter is a flag as well, and flags win over the file.
   kedis-server
   kedis-server /etc/kedis.conf --port 6380
   kedis-server --dir /srv/kedis --bind 127.0.0.1 --save \"\"
+
 ";
 
 impl Param {
