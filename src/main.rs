@@ -3,12 +3,16 @@
 use kedis::base::one_line::OneLine;
 use kedis::commands::memory::no_eviction;
 use kedis::server::{self, ServerError};
-use kedis::state::config::{Config, Given, LogLevel, Startup, help_text, memory_budget};
+use kedis::state::config::{
+    Config, Given, LogLevel, Made, Startup, config_file, help_text, memory_budget,
+};
+use kedis::sys::advice;
 use kedis::sys::crash;
 use kedis::sys::daemon::{self, Detached, Side};
 use kedis::sys::log_file::{LogFile, Reopen};
 use kedis::sys::supervisor::Supervisor;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -33,6 +37,7 @@ fn main() -> ExitCode {
             println!("Kedis server v{}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
+        Ok(Startup::Run(config, given)) if given.print_config => print_config(&config),
         Ok(Startup::Run(config, given)) if given.check_config => check(&config, &given),
         Ok(Startup::Run(config, given)) => start(*config, given),
         Err(error) => {
@@ -42,10 +47,24 @@ fn main() -> ExitCode {
     }
 }
 
+/// Prints the configuration as a file.
+fn print_config(config: &Config) -> ExitCode {
+    match std::io::stdout().write_all(&config_file(config)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cannot print the configuration: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Says whether a start would refuse this configuration.
 fn check(config: &Config, given: &Given) -> ExitCode {
     if let Err(error) = server::check_config(config) {
-        eprintln!("{}", explained(&error, given, "the configuration is not possible"));
+        eprintln!(
+            "{}",
+            explained(&error, given, "the configuration is not possible")
+        );
         return ExitCode::FAILURE;
     }
     for note in inert(config).into_iter().chain(no_eviction(config)) {
@@ -57,7 +76,7 @@ fn check(config: &Config, given: &Given) -> ExitCode {
 
 /// An error, with the place of the parameter that causes it.
 fn explained(error: &ServerError, given: &Given, what: &str) -> String {
-    let text = format!("{what}: {error}");
+    let text = format!("{what}: {error}{}", error.advice());
     match error.parameter() {
         Some((parameter, word)) => given.places.explain(&text, parameter, word),
         None => text,
@@ -89,7 +108,7 @@ fn start(config: Config, given: Given) -> ExitCode {
 }
 
 /// Logs what the configuration means for this start.
-fn log_start(config: &Config, given: &Given, made_dir: bool) {
+fn log_start(config: &Config, given: &Given, made: &Made) {
     log::info!(
         "Kedis {} starts, pid {}, data in {}",
         env!("CARGO_PKG_VERSION"),
@@ -101,7 +120,7 @@ fn log_start(config: &Config, given: &Given, made_dir: bool) {
          stop the server",
         memory_budget(config) >> 20
     );
-    if made_dir {
+    if made.has(&config.dir) {
         log::warn!(
             "the directory {} did not exist and was made: `dir` may name the wrong place",
             config.dir.display()
@@ -126,16 +145,19 @@ fn log_start(config: &Config, given: &Given, made_dir: bool) {
     }
 }
 
+/// Says why a file or directory that the start needs cannot be used.
+fn complain(what: &str, path: &Path, error: &std::io::Error, given: &Given, parameter: &str) {
+    let advice = advice::about(&error.to_string());
+    let text = format!("cannot {what} {}: {error}{advice}", path.display());
+    eprintln!("{}", given.places.explain(&text, parameter, None));
+}
+
 fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     // The log file may be in this directory.
-    let made_dir = match config.make_dir() {
+    let made = match config.make_dir() {
         Ok(made) => made,
         Err(error) => {
-            let text = format!(
-                "cannot make the directory {}: {error}",
-                config.dir.display()
-            );
-            eprintln!("{}", given.places.explain(&text, "dir", None));
+            complain("make the directory", &config.dir, &error, &given, "dir");
             return ExitCode::FAILURE;
         }
     };
@@ -143,14 +165,14 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
         Ok(reopen) => reopen,
         Err(error) => {
             let path = config.path(&config.logfile).unwrap_or_default();
-            let text = format!("cannot write to the log file {}: {error}", path.display());
-            eprintln!("{}", given.places.explain(&text, "logfile", None));
+            complain("write to the log file", &path, &error, &given, "logfile");
+            made.remove_if_empty();
             return ExitCode::FAILURE;
         }
     };
     crash::log_traces(config.crash_log_enabled);
     crash::abort_on_panic();
-    log_start(&config, &given, made_dir);
+    log_start(&config, &given, &made);
     let log_is_file = config.path(&config.logfile).is_some();
     if detached.is_some() && !log_is_file {
         log::warn!("in the background without `logfile` there is no log");
@@ -184,6 +206,9 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     };
     let text = explained(&error, &given, "the server does not run");
     log::error!("{text}");
+    if !is_up {
+        made.remove_if_empty();
+    }
     if log_is_file && !is_up {
         // The error is shown on the terminal as well.
         eprintln!("{text}");

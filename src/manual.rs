@@ -5,6 +5,9 @@
 //! table of parameters and the list of commands are generated (see
 //! [`crate::commands::table::manual`]).
 
+#[cfg(test)]
+mod tests;
+
 /// Pages and the files that they are in. Links between pages are written as `[text][page]`,
 /// with the definition of `page` at the foot of the file. Markdown takes the first
 /// definition of a link, so the ones here lead to modules where rustdoc renders the page.
@@ -18,6 +21,7 @@ macro_rules! pages {
         #[doc = "[damaged-files]: crate::manual::durability#damaged-files\n"]
         #[doc = "[full-disk]: crate::manual::durability#a-disk-that-is-full-or-fails\n"]
         #[doc = "[glossary]: crate::manual::glossary\n"]
+        #[doc = "[install]: crate::manual::install\n"]
         #[doc = "[json]: crate::manual::json\n"]
         #[doc = "[memory]: crate::manual::memory\n"]
         #[doc = "[moving-data]: crate::manual::moving_data\n"]
@@ -39,6 +43,7 @@ pages! {
     differences = "differences.md";
     durability = "durability.md";
     glossary = "glossary.md";
+    install = "install.md";
     json = "json.md";
     memory = "memory.md";
     moving_data = "moving-data.md";

@@ -104,8 +104,30 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// The tool's `main`.
-    pub fn main(self) -> ExitCode {
+    /// From a Kedis to another.
+    pub const KEDIS_PORT: Tool = Tool {
+        name: "kedis_port",
+        about: "Copies what a Kedis has to another, and follows it",
+        source: Server::Kedis,
+        target: Server::Kedis,
+    };
+    /// From a Kedis to a Redis or Valkey.
+    pub const KEDIS_TO_REDIS: Tool = Tool {
+        name: "kedis_to_redis",
+        about: "Copies what a Kedis has to a Redis or Valkey, and follows it",
+        source: Server::Kedis,
+        target: Server::Redis,
+    };
+    /// From a Redis or Valkey to a Kedis.
+    pub const REDIS_TO_KEDIS: Tool = Tool {
+        name: "redis_to_kedis",
+        about: "Copies what a Redis or Valkey has to a Kedis, and follows it",
+        source: Server::Redis,
+        target: Server::Kedis,
+    };
+
+    /// Its command line.
+    pub fn command(self) -> clap::Command {
         let mut command = Options::command().name(self.name).about(self.about);
         if self.source == Server::Kedis {
             let files = ["rdb_file", "aof_file", "src_from_rdb", "scan"];
@@ -113,7 +135,12 @@ impl Tool {
                 command = command.mut_arg(file, |arg| arg.hide(true));
             }
         }
-        let options = Options::from_arg_matches(&command.get_matches());
+        command
+    }
+
+    /// The tool's `main`.
+    pub fn main(self) -> ExitCode {
+        let options = Options::from_arg_matches(&self.command().get_matches());
         let options = match options {
             Ok(options) => options,
             Err(error) => error.exit(),

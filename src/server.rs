@@ -22,14 +22,14 @@ use crate::state::Server;
 use crate::state::Shutdown;
 use crate::state::acl::Rules;
 use crate::state::audit::AuditFile;
-use crate::state::config::{AppendFsync, Config, Given, memory_budget};
+use crate::state::config::{AppendFsync, Config, Given, lack_of_memory, memory_budget};
 use crate::state::descriptors::{self, Shares};
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::tls::Tls;
 use crate::storage::engine::options::{MachineShare, StorageConfig};
 use crate::storage::{self, Engine, StorageError};
-use crate::sys::clock;
 use crate::sys::supervisor::Supervisor;
+use crate::sys::{advice, clock, limits};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use mio::{Events, Poll, Token, Waker};
 use signals::Signals;
@@ -43,6 +43,8 @@ use std::time::{Duration, Instant};
 
 /// The token of the main thread's Waker; listening sockets have lower ones.
 const WAKE: Token = Token(usize::MAX);
+/// Threads that RocksDB starts besides those for flushes and compactions, at most.
+const THREADS_OF_ROCKSDB: usize = 8;
 /// How often the main thread's cron runs.
 const CRON: Duration = Duration::from_secs(1);
 /// How often a stop that waits for replicas checks their offsets.
@@ -90,6 +92,14 @@ impl ServerError {
             _ => None,
         }
     }
+
+    /// What the administrator can do about it, beyond what its text says.
+    pub fn advice(&self) -> String {
+        match self {
+            ServerError::Listen(error) => error.advice().to_owned(),
+            error => advice::about(&error.to_string()),
+        }
+    }
 }
 
 /// Runs a server until SIGTERM, SIGINT or SHUTDOWN, or repairs the database if `given` says so.
@@ -104,7 +114,8 @@ pub fn run(
     ready: impl FnOnce(&Arc<Server>),
 ) -> Result<(), ServerError> {
     let started = Instant::now();
-    check(&config)?;
+    check_config(&config)?;
+    check_machine(&config)?;
     // The database's lock comes before the sockets: a second server on the same data must not
     // touch the sockets of the first.
     let shares = descriptors::claim(&mut config).map_err(io::Error::other)?;
@@ -116,8 +127,7 @@ pub fn run(
         return repair(&wanted);
     }
     let supervisor = Supervisor::find(config.supervised);
-    let opening = || Engine::open(wanted).map_err(cannot_open);
-    let engine = supervisor.patiently("Opening the database", opening)?;
+    let engine = open(wanted, &config, supervisor)?;
     let mut listeners = Listeners::bind(&config)?;
     if given.load_rdb.is_none() {
         jobs::refuse_half_loaded(&engine)?;
@@ -173,6 +183,21 @@ pub fn run(
     while !main.turn()? {}
     log::info!("stopping");
     main.stop(threads, Some((jobs, links)))
+}
+
+/// Opens the database.
+fn open(
+    wanted: StorageConfig,
+    config: &Config,
+    supervisor: Supervisor,
+) -> Result<Arc<Engine>, ServerError> {
+    if !wanted.dir.exists() {
+        // A start that must fail leaves no new database.
+        Listeners::check(config)?;
+    }
+    let dir = wanted.dir.clone();
+    let opening = || Engine::open(wanted).map_err(|error| cannot_open(error, &dir));
+    supervisor.patiently("Opening the database", opening)
 }
 
 /// Makes the state that all threads share.
@@ -240,7 +265,7 @@ fn begin_history(engine: &Engine, config: &Config) {
 
 /// Repairs the database and logs what is lost.
 fn repair(config: &StorageConfig) -> Result<(), ServerError> {
-    let lost = storage::repair(config).map_err(cannot_open)?;
+    let lost = storage::repair(config).map_err(|error| cannot_open(error, &config.dir))?;
     for what in &lost {
         log::warn!("lost: {what}");
     }
@@ -251,8 +276,8 @@ fn repair(config: &StorageConfig) -> Result<(), ServerError> {
     Ok(())
 }
 
-/// Names the parameter for an error of the storage.
-fn cannot_open(error: StorageError) -> ServerError {
+/// Names the parameter for an error of the storage, and the directory.
+fn cannot_open(error: StorageError, dir: &Path) -> ServerError {
     let parameter = match error {
         StorageError::TooFewDbs { .. } => "databases",
         _ => "dir",
@@ -260,8 +285,26 @@ fn cannot_open(error: StorageError) -> ServerError {
     ServerError::Config {
         parameter,
         word: None,
-        reason: error.to_string(),
+        reason: match error {
+            // Its text names no file.
+            StorageError::Io(error) => format!("storage: {}: {error}", dir.display()),
+            error => error.to_string(),
+        },
     }
+}
+
+/// Refuses a machine, container or user with so little memory, address space or threads that
+/// allocations of RocksDB would end the process without a word.
+fn check_machine(config: &Config) -> Result<(), ServerError> {
+    if let Some(reason) = lack_of_memory(config) {
+        return Err(ServerError::Config {
+            parameter: "maxmemory",
+            word: None,
+            reason,
+        });
+    }
+    let threads = config.background_jobs() as usize + THREADS_OF_ROCKSDB;
+    Ok(limits::try_threads(threads)?)
 }
 
 /// Checks what a start would refuse of the configuration, with the files of users and certificates.

@@ -3,12 +3,14 @@
 //!
 //! Knows neither the protocol nor commands nor the storage engine.
 
+pub mod advice;
 pub mod clock;
 pub mod crash;
 pub mod daemon;
 pub mod descriptors;
 pub mod files;
 pub mod huge_pages;
+pub mod limits;
 pub mod lock_order;
 pub mod log_file;
 pub mod pause;

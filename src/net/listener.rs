@@ -52,6 +52,37 @@ impl ListenError {
     }
 }
 
+impl ListenError {
+    /// What the administrator can do about it.
+    pub fn advice(&self) -> &'static str {
+        let ListenError::Bind {
+            parameter, error, ..
+        } = self
+        else {
+            return "";
+        };
+        match (error.kind(), *parameter) {
+            (io::ErrorKind::AddrInUse, "unixsocket") => {
+                "; another server listens there: stop it, or choose another path"
+            }
+            (io::ErrorKind::AddrInUse, _) => {
+                "; another process listens there: stop it, or choose another port"
+            }
+            (io::ErrorKind::PermissionDenied, "unixsocket") => {
+                "; the user of this process must be able to write to that directory"
+            }
+            (io::ErrorKind::PermissionDenied, _) => {
+                "; ports below 1024 need the capability CAP_NET_BIND_SERVICE: choose another port"
+            }
+            (io::ErrorKind::NotFound, "unixsocket") => "; its directory must exist",
+            (io::ErrorKind::AddrNotAvailable, _) => {
+                "; no interface of this machine has that address"
+            }
+            _ => "",
+        }
+    }
+}
+
 enum Listener {
     Tcp(TcpListener, Address),
     Unix(UnixListener, PathBuf),
@@ -189,6 +220,24 @@ impl Listeners {
             next_thread: 0,
             accept_fails: Recurring::default(),
         })
+    }
+
+    /// Whether the TCP addresses of the configuration could be bound now, and the directory of the
+    /// Unix socket is there.
+    ///
+    /// # Errors
+    /// As [`Listeners::bind`].
+    pub fn check(config: &Config) -> Result<(), ListenError> {
+        bind_all(&Address::all(config), config.tcp_backlog)?;
+        let path = config.path(&config.unixsocket).unwrap_or_default();
+        match path.parent() {
+            Some(folder) if !folder.is_dir() => Err(ListenError::Bind {
+                parameter: "unixsocket",
+                address: path.display().to_string(),
+                error: io::ErrorKind::NotFound.into(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Registers all sockets with the poll, under tokens from 0 on.

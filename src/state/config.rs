@@ -4,7 +4,8 @@
 //!   defines the rows.
 //! - `value`, `types` and `events` define the values.
 //! - `lex` splits lines into words, `file` reads files, `args` the command line.
-//! - `rewrite` writes a file back; `docs` writes `--help` and the manual's table.
+//! - `rewrite` writes a file back; `docs` writes `--help`, the manual's table and a file that
+//!   explains all parameters.
 //! - `tls` reads names of protocols and ciphers.
 //! - `shared` hands the configuration to the threads; `memory` is the budget.
 //!
@@ -37,13 +38,13 @@ use crate::state::commandlog::LogKind;
 use crate::sys::files::create_dir_all;
 
 pub use args::{Given, Startup};
-pub use docs::{help_text, markdown_table};
+pub use docs::{FLAGS, config_file, help_text, inert, markdown_table, sections};
 pub use events::NotifyEvents;
 pub use file::{ConfigError, Origin, Places, Reason, read_bounded};
 pub use kind::ParamKind;
 pub use lex::quote_always;
 pub use lex::{LexError, quote, split};
-pub use memory::memory_budget;
+pub use memory::{lack_of_memory, memory_budget};
 use params::PARAMS;
 pub use params::{Config, Flag, Param};
 pub use rewrite::replace_file;
@@ -255,16 +256,21 @@ impl Config {
             .collect()
     }
 
-    /// Creates `dir` if it does not exist. Returns whether it did.
+    /// Creates `dir` if it does not exist.
     ///
     /// # Errors
-    /// It cannot be created.
-    pub fn make_dir(&self) -> std::io::Result<bool> {
-        let is_missing = !self.dir.is_dir();
-        if is_missing {
-            create_dir_all(&self.dir)?;
+    /// It cannot be created; what is above it may be there now.
+    pub fn make_dir(&self) -> std::io::Result<Made> {
+        let data = self.data_dir();
+        let missing = data.ancestors().take_while(|above| !above.exists());
+        let made = Made(missing.map(Path::to_owned).collect());
+        if !self.dir.is_dir() {
+            if self.dir.exists() {
+                return Err(std::io::ErrorKind::NotADirectory.into());
+            }
+            create_dir_all(&self.dir).inspect_err(|_| made.remove_if_empty())?;
         }
-        Ok(is_missing)
+        Ok(made)
     }
 
     /// The directory of the database.
@@ -316,6 +322,27 @@ impl Config {
         const BACKLOG_MIN_BYTES: u64 = 16 * 1024;
         self.hz = self.hz.clamp(1, 500);
         self.repl_backlog_size_bytes = self.repl_backlog_size_bytes.max(BACKLOG_MIN_BYTES);
+    }
+}
+
+/// The directories that a start makes: those of the database and of `dir`, and what is above them.
+#[derive(Debug)]
+pub struct Made(Vec<PathBuf>);
+
+impl Made {
+    /// Whether it makes this one.
+    pub fn has(&self, dir: &Path) -> bool {
+        self.0.iter().any(|made| made == dir)
+    }
+
+    /// Removes those in which there is nothing: the start has failed.
+    pub fn remove_if_empty(&self) {
+        for dir in &self.0 {
+            // It may not have been made, or have files.
+            if let Err(error) = std::fs::remove_dir(dir) {
+                log::debug!("{} stays: {error}", dir.display());
+            }
+        }
     }
 }
 

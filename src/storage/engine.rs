@@ -196,6 +196,7 @@ impl Engine {
     }
 
     fn open_as_it_is(config: StorageConfig) -> Result<Arc<Engine>> {
+        whole::refuse_full(&config.dir)?;
         create_dir_all(&config.dir).map_err(|error| {
             StorageError::Format(format!("cannot make {}: {error}", config.dir.display()))
         })?;

@@ -1,6 +1,10 @@
-//! Waiting in unit tests: for a condition, with a deadline.
+//! For unit tests: waiting for a condition, with a deadline, and files that are made from tables.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// With this variable tests write the files, or parts of them, that are made from tables.
+const UPDATE: &str = "KEDIS_UPDATE_MANUAL";
 
 /// The longest wait for one condition.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -26,4 +30,24 @@ pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
 /// test proves does not depend on how long that takes.
 pub fn pace() {
     std::thread::sleep(PERIOD);
+}
+
+/// Checks that a file of the package has this content, or, if [`UPDATE`] is set, writes it.
+///
+/// # Panics
+/// The file has other content, or cannot be written.
+pub fn up_to_date(path: &str, content: &[u8]) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let old = std::fs::read(&file).unwrap_or_default();
+    if std::env::var_os(UPDATE).is_some() {
+        if let Some(folder) = file.parent() {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        std::fs::write(&file, content).unwrap();
+    } else {
+        assert!(
+            old == content,
+            "{path} is out of date: run the tests once with {UPDATE}=1"
+        );
+    }
 }

@@ -11,6 +11,8 @@
 mod full;
 mod replica;
 
+pub use full::SmallDisk;
+
 use crate::support::{Conn, Server, Value, wait_for};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -60,19 +60,27 @@ const OTHER_NAMES: &[&str] = &[
     // Rules of users.
     "sanitize-payload",
     "skip-sanitize-payload",
+    // An error.
+    "NOAUTH",
     // Files, tools and variables.
+    "KEDIS_CLI_ARGS",
     "KEDIS_DST_PASSWORD",
+    "KEDIS_PORT",
+    "KEDIS_SOCKET",
     "KEDIS_SRC_PASSWORD",
     "KEDIS_UPDATE_MANUAL",
     "KEDIS_UPDATE_README",
+    "REDISCLI_AUTH",
     "RESERVE",
     "WAL-MARKS",
     "kedis-db",
+    "kedis-healthcheck",
     "kedis-server",
     "kedis_port",
     "kedis_to_redis",
     "redis-cli",
     "redis_to_kedis",
+    "systemd-analyze",
 ];
 
 /// All pages: their paths relative to the package, and their texts.

@@ -31,6 +31,7 @@
 //! - `migrate`: keys that move to other servers
 //! - `rdb`: files from and for redis-server
 //! - `notify`: keyspace events
+//! - `starts`: starts that fail
 //! - `service`: service managers, logs and the command line
 //! - `secrets`: secrets in all that is shown of requests
 //! - `streams`: streams over replication, and waits that end by expiry
@@ -70,6 +71,7 @@ mod replication;
 mod scripts;
 mod secrets;
 mod service;
+mod starts;
 mod streams;
 mod support;
 mod tidy;

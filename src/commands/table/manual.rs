@@ -73,9 +73,7 @@ fn markdown_list() -> String {
 mod tests {
     use super::*;
     use crate::state::config;
-
-    /// With this variable the test writes the generated parts into the manual.
-    const UPDATE: &str = "KEDIS_UPDATE_MANUAL";
+    use crate::sys::testing::up_to_date;
 
     /// The text with other content between the markers of a part.
     fn with_part(text: &str, part: &str, content: &str) -> String {
@@ -90,18 +88,9 @@ mod tests {
 
     fn check(page: &str, part: &str, content: &str) {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-        let path = root.join("src/manual").join(page);
-        let old = std::fs::read_to_string(&path).unwrap();
-        let new = with_part(&old, part, content);
-        if std::env::var_os(UPDATE).is_some() {
-            std::fs::write(&path, &new).unwrap();
-        } else {
-            assert!(
-                old == new,
-                "{} is out of date: run the tests once with {UPDATE}=1",
-                path.display()
-            );
-        }
+        let path = format!("src/manual/{page}");
+        let old = std::fs::read_to_string(root.join(&path)).unwrap();
+        up_to_date(&path, with_part(&old, part, content).as_bytes());
     }
 
     #[test]

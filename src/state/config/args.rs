@@ -3,8 +3,8 @@
 //! Flags are directives: the words after a flag, up to the next one, are its arguments. After
 //! the file the first directive may begin without dashes. The word right after a flag is always
 //! an argument, even if it starts with `--`, so that a password may. `--save` alone means
-//! `--save ""`. `--load-rdb FILE`, `--accept-data-loss`, `--repair` and `--check-config` are not
-//! parameters: they apply to this start only.
+//! `--save ""`. `--load-rdb FILE`, `--accept-data-loss`, `--repair`, `--check-config` and
+//! `--print-config` are not parameters: they apply to this start only.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -40,6 +40,8 @@ pub struct Given {
     pub repair: bool,
     /// Whether to check the configuration rather than run.
     pub check_config: bool,
+    /// Whether to print the configuration rather than run.
+    pub print_config: bool,
     /// Where parameters were set.
     pub places: Places,
 }
@@ -128,6 +130,7 @@ impl Given {
             b"accept-data-loss" => Some(&mut self.accept_data_loss),
             b"repair" => Some(&mut self.repair),
             b"check-config" => Some(&mut self.check_config),
+            b"print-config" => Some(&mut self.print_config),
             _ => None,
         }
     }

@@ -3,12 +3,15 @@
 use std::path::Path;
 
 use super::Config;
+use crate::sys::limits;
 
 /// The default share of the machine or cgroup, in percent. The other half is left to the page
 /// cache, which holds RocksDB's files.
 const DEFAULT_SHARE_PERCENT: u64 = 50;
 /// The smallest budget that the server can work with.
 const BUDGET_MIN_BYTES: u64 = 32 << 20;
+/// Address space beyond the budget: programs, stacks of threads, tables of the caches.
+const ADDRESS_SPACE_BYTES: u64 = 256 << 20;
 /// The memory of a machine whose size is unknown.
 const UNKNOWN_MACHINE_BYTES: u64 = 1 << 30;
 
@@ -21,6 +24,38 @@ pub fn memory_budget(config: &Config) -> u64 {
         bytes => bytes.min(available),
     };
     budget.max(BUDGET_MIN_BYTES)
+}
+
+/// Why the server cannot work with the memory that it may have, if it cannot.
+pub fn lack_of_memory(config: &Config) -> Option<String> {
+    let available = available_bytes(Path::new("/"));
+    lack(
+        available,
+        memory_budget(config),
+        limits::address_space_bytes(),
+    )
+}
+
+/// The same for figures in bytes.
+pub(super) fn lack(available: u64, budget: u64, address_space: Option<u64>) -> Option<String> {
+    let mib = |bytes: u64| bytes >> 20;
+    if available < BUDGET_MIN_BYTES {
+        return Some(format!(
+            "this machine or cgroup has {} MiB of memory, and the server needs {} at least: give it \
+             more",
+            mib(available),
+            mib(BUDGET_MIN_BYTES)
+        ));
+    }
+    let needed = budget.saturating_add(ADDRESS_SPACE_BYTES);
+    let limit = address_space.filter(|limit| *limit < needed)?;
+    Some(format!(
+        "the address space may have {} MiB (ulimit -v), and with a memory budget of {} MiB it needs \
+         {}: raise that limit, or lower `maxmemory`",
+        mib(limit),
+        mib(budget),
+        mib(needed),
+    ))
 }
 
 /// The memory of the machine, or the cgroup's limit if that is less. `root` is the root of the

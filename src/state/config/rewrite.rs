@@ -158,7 +158,7 @@ impl Config {
             if taken && param.text(&alone) == param.text(self) {
                 continue;
             }
-            let mut lines = self.directives(param, &setting.name).into_iter();
+            let mut lines = param.directives(self, &setting.name).into_iter();
             let last = setting.positions.len().saturating_sub(1);
             for (nth, position) in setting.positions.iter().enumerate() {
                 let share = if nth == last { usize::MAX } else { 1 };
@@ -168,18 +168,10 @@ impl Config {
         instead
     }
 
-    /// The lines that set a parameter under one of its names.
-    fn directives(&self, param: &Param, name: &[u8]) -> Vec<Vec<u8>> {
-        (param.lines)(self, &param.kind)
-            .into_iter()
-            .map(|arguments| [name, &arguments].join(&b' '))
-            .collect()
-    }
-
     /// The lines that set a parameter at the end of a file which yields `before`.
     fn appended(&self, param: &Param, before: &Config) -> Vec<Vec<u8>> {
         let name = param.name.as_bytes();
-        let mut lines = self.directives(param, name);
+        let mut lines = param.directives(self, name);
         let differs = param.text(before) != param.text(&Config::default());
         match param.kind {
             // Save points add up, so the earlier ones have to be cleared.

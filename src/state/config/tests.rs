@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::memory::available_bytes;
+use super::memory::{available_bytes, lack};
 use super::*;
 
 const STOCK: &str = include_str!("../../../tests/fixtures/redis-7.0.conf");
@@ -543,6 +543,20 @@ fn the_budget_is_maxmemory_or_a_share_of_the_least_limit() {
 }
 
 #[test]
+fn too_little_memory_is_said() {
+    let mib = 1 << 20;
+    assert_eq!(lack(32 * mib, 32 * mib, None), None);
+    assert_eq!(lack(1024 * mib, 512 * mib, Some(768 * mib)), None);
+    let text = lack(16 * mib, 32 * mib, None).unwrap();
+    assert!(text.contains("has 16 MiB of memory"), "{text}");
+    let text = lack(1024 * mib, 512 * mib, Some(767 * mib)).unwrap();
+    assert!(
+        text.contains("may have 767 MiB") && text.contains("needs 768"),
+        "{text}"
+    );
+}
+
+#[test]
 fn passwords_do_not_show_in_debug_output() {
     let config = parse("requirepass hunter2\nmasterauth hunter3\nuser a >hunter4").unwrap();
     assert!(!format!("{config:?}").contains("hunter"));
@@ -561,6 +575,51 @@ fn help_and_the_readme_table_name_every_parameter() {
             );
         }
     }
+}
+
+/// What is set, and, with the comments around the other lines removed, what is not.
+#[test]
+fn a_printed_configuration_reads_back() {
+    let words = "port 7\nsave 1 2\nuser a on\nbind 127.0.0.1\nrename-command get g";
+    let lines = "\nclient-output-buffer-limit normal 1 2 3\nmaxmemory 3gb\nreplicaof h 1";
+    let config = parse(&format!("{words}{lines}")).unwrap();
+    let text = String::from_utf8(config_file(&config)).unwrap();
+    let read = parse(&text).unwrap();
+    let differ =
+        |param: &&Param| !param.has(Flag::Inert) && param.text(&read) != param.text(&config);
+    let differ: Vec<_> = PARAMS
+        .iter()
+        .filter(differ)
+        .map(|param| param.name)
+        .collect();
+    assert_eq!(differ, Vec::<&str>::new());
+    let defaults = Config::default();
+    let text = String::from_utf8(config_file(&defaults)).unwrap();
+    for param in PARAMS
+        .iter()
+        .filter(|param| !param.has(Flag::Inert) && !param.has(Flag::Hidden))
+    {
+        let line = format!("\n# {} ", param.name);
+        assert!(text.contains(&line), "{}", param.name);
+    }
+    // The last lines of a paragraph are the parameter.
+    let mut set = String::new();
+    for paragraph in text.split("\n\n") {
+        let is_value = |line: &&str| {
+            let words = line.strip_prefix("# ").unwrap_or_default();
+            let name = words.split(' ').next().unwrap_or_default();
+            let param = Param::find(name.as_bytes());
+            param.is_some_and(|param| !(param.lines)(&defaults, &param.kind).is_empty())
+        };
+        let values = paragraph.lines().rev().take_while(is_value);
+        for line in values.collect::<Vec<_>>().into_iter().rev() {
+            set.push_str(&format!("{}\n", &line[2..]));
+        }
+    }
+    assert!(set.lines().count() > 100, "{set}");
+    let read = parse(&set).unwrap();
+    let differ: Vec<_> = read.changed(&defaults);
+    assert!(differ.iter().all(|name| *name == "dir"), "{differ:?}");
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn open_db(
     db_options.create_if_missing(found.is_new);
     let opened = Db::open_cf_descriptors(&db_options, dir, descriptors);
     let db = opened.map_err(|error| match error.as_ref().contains("/LOCK:") {
-        true => StorageError::Format(format!("another server uses {}", dir.display())),
+        true => whole::in_use(dir),
         false => whole::unreadable(dir, error),
     })?;
     log_losses(dir);
@@ -137,7 +137,7 @@ pub(super) fn check_format(db: &Db, system_cf: &ColumnFamily, names: &[String]) 
         2 | 3 => put_format(db, system_cf, WriteBatch::default()),
         _ => Err(StorageError::Format(format!(
             "the database has format version {version}; this build reads versions up to \
-             {FORMAT_VERSION}"
+             {FORMAT_VERSION}: start a newer build, or put a backup of an older one in its place"
         ))),
     }
 }

@@ -17,7 +17,7 @@ use crate::storage::engine::values::Segments;
 use crate::storage::engine::wal::{self, Look, batch, marks};
 use crate::storage::{Result, StorageError};
 use crate::sys::files::sync_dir;
-use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::fs::{FlockOperation, fcntl_lock, statvfs};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -30,6 +30,9 @@ const LOST: &str = "lost";
 const UNMENDED: &str = "UNMENDED";
 /// An interrupted first start leaves at most so many bytes of `MANIFEST-000001`.
 const FIRST_MANIFEST_MAX_BYTES: u64 = 1024;
+
+/// A new database takes less; the reserve comes on top, if there is room.
+const NEW_BYTES: u64 = 1 << 20;
 
 const RESTORE: &str = "Put a backup or the copy of a replica in its place";
 
@@ -160,12 +163,19 @@ pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
+/// The error for a database that is open elsewhere.
+pub(super) fn in_use(dir: &Path) -> StorageError {
+    StorageError::Format(format!(
+        "another server uses {}: stop it, or choose another `dir`",
+        dir.display()
+    ))
+}
+
 /// Refuses a database that is open elsewhere: RocksDB holds this lock as long as it is.
 pub(super) fn refuse_if_locked(dir: &Path) -> Result<()> {
-    let used = || StorageError::Format(format!("another server uses {}", dir.display()));
     // The lock does not exclude the process that holds it.
     if marks::is_open(dir) {
-        return Err(used());
+        return Err(in_use(dir));
     }
     let file = match OpenOptions::new().write(true).open(dir.join("LOCK")) {
         Ok(file) => file,
@@ -173,9 +183,30 @@ pub(super) fn refuse_if_locked(dir: &Path) -> Result<()> {
         Err(error) => return Err(error.into()),
     };
     match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Err(used()),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Err(in_use(dir)),
         // On a file system without locks, RocksDB reports that.
         _ => Ok(()),
+    }
+}
+
+/// Refuses to begin a database on a disk without room for it: what a failed first start leaves
+/// would be in the way of the next.
+pub(super) fn refuse_full(dir: &Path) -> Result<()> {
+    if dir.join("CURRENT").exists() {
+        return Ok(());
+    }
+    let Some(found) = dir.ancestors().find_map(|above| statvfs(above).ok()) else {
+        return Ok(());
+    };
+    let free = found.f_bavail * found.f_frsize;
+    match free < NEW_BYTES {
+        true => Err(StorageError::Format(format!(
+            "a new database needs {} KiB, and the disk of {} has {} left: No space left on device",
+            NEW_BYTES >> 10,
+            dir.display(),
+            free >> 10,
+        ))),
+        false => Ok(()),
     }
 }
 

@@ -177,7 +177,8 @@ fn versions_that_are_not_known_are_refused() {
             .unwrap();
         let text = refusal(dir.path());
         assert!(
-            text.contains(&format!("format version {version}")),
+            text.contains(&format!("format version {version}"))
+                && text.contains("start a newer build"),
             "{text}"
         );
     }

@@ -9,13 +9,13 @@ use std::process::Command;
 use std::time::Duration;
 
 /// A tmpfs that is unmounted on drop.
-pub(super) struct SmallDisk {
+pub struct SmallDisk {
     dir: tempfile::TempDir,
 }
 
 impl SmallDisk {
     /// `None`, with a message, if the test has no permission to mount.
-    pub(super) fn mount(megabytes: u32) -> Option<SmallDisk> {
+    pub fn mount(megabytes: u32) -> Option<SmallDisk> {
         let dir = tempfile::tempdir().unwrap();
         let status = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"])
@@ -29,7 +29,7 @@ impl SmallDisk {
     }
 
     /// Fills the disk except for `bytes` bytes.
-    pub(super) fn leave(&self, bytes: u64) -> Hog {
+    pub fn leave(&self, bytes: u64) -> Hog {
         let path = self.dir.path().join("hog");
         let found = rustix::fs::statvfs(self.dir.path()).unwrap();
         let free = found.f_bavail * found.f_frsize;
@@ -38,12 +38,12 @@ impl SmallDisk {
         Hog(path)
     }
 
-    pub(super) fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.dir.path().to_owned()
     }
 
     /// Fills the disk, as another program might.
-    pub(super) fn fill(&self) -> Hog {
+    pub fn fill(&self) -> Hog {
         self.fill_with("hog")
     }
 
@@ -69,7 +69,7 @@ impl Drop for SmallDisk {
 }
 
 /// A file that fills the disk; removed on drop.
-pub(super) struct Hog(PathBuf);
+pub struct Hog(PathBuf);
 
 impl Drop for Hog {
     fn drop(&mut self) {

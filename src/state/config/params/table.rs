@@ -84,12 +84,31 @@ impl Param {
 
     /// One line of documentation.
     pub fn about(&self) -> String {
-        let about = self.about.trim();
         if self.has(Flag::Inert) {
-            format!("Accepted for compatibility, without effect. {about}")
+            format!(
+                "Accepted for compatibility, without effect. {}",
+                self.reason()
+            )
         } else {
-            about.to_owned()
+            self.reason().to_owned()
         }
+    }
+
+    /// The same for a parameter without effect: only why it has none.
+    pub(in crate::state::config) fn reason(&self) -> &'static str {
+        self.about.trim()
+    }
+
+    /// The lines that set its value in a file, under one of its names.
+    pub(in crate::state::config) fn directives(
+        &self,
+        config: &Config,
+        name: &[u8],
+    ) -> Vec<Vec<u8>> {
+        (self.lines)(config, &self.kind)
+            .into_iter()
+            .map(|arguments| [name, &arguments].join(&b' '))
+            .collect()
     }
 
     /// The value in `config`, as CONFIG GET shows it.

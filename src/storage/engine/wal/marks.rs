@@ -31,6 +31,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The name of the file.
 pub(in crate::storage) const NAME: &str = "WAL-MARKS";
+/// Its name until it is complete.
+const BEGUN: &str = "WAL-MARKS.new";
 const MAGIC: u64 = u64::from_be_bytes(*b"KEDISWAL");
 const VERSION: u64 = 1;
 const PAGE: usize = 4096;
@@ -256,9 +258,25 @@ impl Marks {
                 let mut page = vec![0; PAGE];
                 page[..8].copy_from_slice(&MAGIC.to_ne_bytes());
                 page[8..16].copy_from_slice(&VERSION.to_ne_bytes());
-                let mut file = options.create(true).truncate(true).open(&path)?;
-                file.write_all(&page)?;
-                file.sync_all()?;
+                // The file has its name once it is whole: a start on a full disk, or a crash of the
+                // machine, leaves none that would count as damaged.
+                let begun = dir.join(BEGUN);
+                let written =
+                    options
+                        .create(true)
+                        .truncate(true)
+                        .open(&begun)
+                        .and_then(|mut file| {
+                            file.write_all(&page)?;
+                            file.sync_all()?;
+                            std::fs::rename(&begun, &path)?;
+                            Ok(file)
+                        });
+                if written.is_err() {
+                    // The error of the write is reported.
+                    let _ = std::fs::remove_file(&begun);
+                }
+                let file = written?;
                 crate::sys::files::sync_dir(dir)?;
                 file
             }
