@@ -92,6 +92,8 @@ struct Thread {
     scripts: Option<Box<ThreadScripts>>,
     /// See [`Executor::owes_sync`].
     owes_sync: bool,
+    /// The number of the IO thread that it runs on; `None` elsewhere.
+    number: Option<usize>,
 }
 
 /// State collected between two commits. [`Executor::start_tick`] resets it, except `failed`,
@@ -176,6 +178,7 @@ impl Executor {
                 ended: Arc::default(),
                 scripts: None,
                 owes_sync: false,
+                number: None,
             },
             tick: Tick::default(),
             request: Request {
@@ -199,6 +202,7 @@ impl Executor {
         let mut executor = Executor::new(server);
         executor.tick.outbox = Outbox::of_thread(thread);
         executor.thread.slices = true;
+        executor.thread.number = Some(thread);
         executor.txn.borrow_from(executor.server.clone());
         executor.txn.be_impatient();
         executor.txn.never_wait_for_reads();

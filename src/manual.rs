@@ -2,8 +2,8 @@
 //! inside is described at the head of the [`crate`] and of its modules.
 //!
 //! Each page is a Markdown file in `src/manual`, which reads as well without rustdoc. The
-//! table of parameters and the list of commands are generated (see
-//! [`crate::commands::table::manual`]).
+//! table of parameters, the list of commands (see [`crate::commands::table::manual`]) and the list
+//! of metrics are generated.
 
 /// Pages and the files that they are in. Links between pages are written as `[text][page]`,
 /// with the definition of `page` at the foot of the file. Markdown takes the first
@@ -20,6 +20,7 @@ macro_rules! pages {
         #[doc = "[glossary]: crate::manual::glossary\n"]
         #[doc = "[json]: crate::manual::json\n"]
         #[doc = "[memory]: crate::manual::memory\n"]
+        #[doc = "[metrics]: crate::manual::metrics\n"]
         #[doc = "[moving-data]: crate::manual::moving_data\n"]
         #[doc = "[operations]: crate::manual::operations\n"]
         #[doc = "[replication]: crate::manual::replication\n"]
@@ -41,6 +42,7 @@ pages! {
     glossary = "glossary.md";
     json = "json.md";
     memory = "memory.md";
+    metrics = "metrics.md";
     moving_data = "moving-data.md";
     operations = "operations.md";
     replication = "replication.md";

@@ -9,6 +9,7 @@ pub mod daemon;
 pub mod descriptors;
 pub mod files;
 pub mod huge_pages;
+pub mod listen;
 pub mod lock_order;
 pub mod log_file;
 pub mod pause;
@@ -17,3 +18,4 @@ pub mod resolve;
 pub mod supervisor;
 #[cfg(test)]
 pub mod testing;
+pub mod threads;

@@ -1,4 +1,4 @@
-//! Waiting in unit tests: for a condition, with a deadline.
+//! Waiting in unit tests: for a condition, with a deadline. And the generated parts of the manual.
 
 use std::time::{Duration, Instant};
 
@@ -26,4 +26,38 @@ pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
 /// test proves does not depend on how long that takes.
 pub fn pace() {
     std::thread::sleep(PERIOD);
+}
+
+/// With this variable tests write the generated parts into the manual.
+const UPDATE: &str = "KEDIS_UPDATE_MANUAL";
+
+/// The text with other content between the markers of a part.
+fn with_part(text: &str, part: &str, content: &str) -> String {
+    let (begin, end) = (
+        format!("<!-- {part}:begin -->"),
+        format!("<!-- {part}:end -->"),
+    );
+    let (head, rest) = text.split_once(&begin).expect("the part's begin marker");
+    let (_, tail) = rest.split_once(&end).expect("the part's end marker");
+    format!("{head}{begin}\n{}\n{end}{tail}", content.trim_end())
+}
+
+/// Checks that a part of a page of the manual is `content`, or writes it there.
+///
+/// # Panics
+/// It is not.
+pub fn check_manual(page: &str, part: &str, content: &str) {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path = root.join("src/manual").join(page);
+    let old = std::fs::read_to_string(&path).expect("the page");
+    let new = with_part(&old, part, content);
+    if std::env::var_os(UPDATE).is_some() {
+        std::fs::write(&path, &new).expect("to write the page");
+    } else {
+        assert!(
+            old == new,
+            "{} is out of date: run the tests once with {UPDATE}=1",
+            path.display()
+        );
+    }
 }
