@@ -8,6 +8,7 @@ mod float;
 pub mod geohash;
 pub mod glob;
 pub mod hash;
+pub mod histogram;
 pub mod logarithm;
 pub mod longdouble;
 pub mod lzf;

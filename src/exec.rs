@@ -95,6 +95,8 @@ struct Thread {
     owes_sync: bool,
     /// What was made for the command or the transaction that runs, before it had its locks.
     ahead: Ahead,
+    /// The number of the IO thread that it runs on; `None` elsewhere.
+    number: Option<usize>,
 }
 
 /// State collected between two commits. [`Executor::start_tick`] resets it, except `failed`,
@@ -180,6 +182,7 @@ impl Executor {
                 scripts: None,
                 owes_sync: false,
                 ahead: Ahead::default(),
+                number: None,
             },
             tick: Tick::default(),
             request: Request {
@@ -203,6 +206,7 @@ impl Executor {
         let mut executor = Executor::new(server);
         executor.tick.outbox = Outbox::of_thread(thread);
         executor.thread.slices = true;
+        executor.thread.number = Some(thread);
         executor.txn.borrow_from(executor.server.clone());
         executor.txn.be_impatient();
         executor.txn.never_wait_for_reads();

@@ -23,11 +23,12 @@
 //! | [`net`] | accept loop, IO threads, connections |
 //! | [`jobs`] | background threads; loading files of Redis |
 //! | [`replication`] | one thread per replica that is fed, one that follows a master |
+//! | [`metrics`] | figures for Prometheus and health checks, over HTTP |
 //! | [`migrate`] | what the tools do that move data between servers |
 //! | [`server`] | start and stop |
 //! | [`manual`] | the manual, no code |
 //!
-//! A module names only modules below it: net, jobs, replication → exec → commands → types,
+//! A module names only modules below it: net, jobs, replication, metrics → exec → commands → types,
 //! lua, state → storage, rdb → encoding, resp → sys → base. `migrate` talks to servers from
 //! outside and names only commands, rdb, encoding, resp, base. A test holds the direction
 //! (`tests/it/tidy.rs`), and that `rocksdb::` is named in `storage` alone.
@@ -70,6 +71,7 @@
 //! | `everysec` | 1 | syncs it once a second (`appendfsync everysec`) |
 //! | `disk` | 1 | watches free space and the reserve; takes writes again after errors |
 //! | `memory` | 1 | keeps the process within `maxmemory` |
+//! | `metrics` | 1, with `metrics-port` or `metrics-unixsocket` | answers Prometheus and health checks |
 //! | `audit` | 1, with `audit-log` | writes the lines of the audit log |
 //! | `link` | 1 | follows the master, if there is one |
 //! | `feeder-N` | one per replica | sends the data set and the binlog to one replica |
@@ -255,6 +257,7 @@ pub mod exec;
 pub mod jobs;
 pub mod lua;
 pub mod manual;
+pub mod metrics;
 pub mod migrate;
 pub mod net;
 pub mod rdb;

@@ -2,8 +2,8 @@
 //! inside is described at the head of the [`crate`] and of its modules.
 //!
 //! Each page is a Markdown file in `src/manual`, which reads as well without rustdoc. The
-//! table of parameters and the list of commands are generated (see
-//! [`crate::commands::table::manual`]).
+//! table of parameters, the list of commands (see [`crate::commands::table::manual`]) and the list
+//! of metrics are generated.
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +24,7 @@ macro_rules! pages {
         #[doc = "[install]: crate::manual::install\n"]
         #[doc = "[json]: crate::manual::json\n"]
         #[doc = "[memory]: crate::manual::memory\n"]
+        #[doc = "[metrics]: crate::manual::metrics\n"]
         #[doc = "[moving-data]: crate::manual::moving_data\n"]
         #[doc = "[operations]: crate::manual::operations\n"]
         #[doc = "[replication]: crate::manual::replication\n"]
@@ -46,6 +47,7 @@ pages! {
     install = "install.md";
     json = "json.md";
     memory = "memory.md";
+    metrics = "metrics.md";
     moving_data = "moving-data.md";
     operations = "operations.md";
     replication = "replication.md";

@@ -16,6 +16,7 @@ mod signals;
 use crate::commands::table::names;
 use crate::commands::{acl, load_libraries, registry};
 use crate::jobs::{self, Jobs, LoadError};
+use crate::metrics::{Metrics, MetricsError};
 use crate::net::{IoThread, ListenError, Listeners};
 use crate::replication;
 use crate::state::Server;
@@ -65,6 +66,9 @@ pub enum ServerError {
     /// The server cannot listen.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The metrics cannot be served.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
     /// The configuration is not possible.
     #[error("{reason}")]
     Config {
@@ -89,6 +93,7 @@ impl ServerError {
                 parameter, word, ..
             } => Some((parameter, word.as_deref())),
             ServerError::Listen(error) => Some((error.parameter(), None)),
+            ServerError::Metrics(error) => Some((error.parameter(), None)),
             _ => None,
         }
     }
@@ -138,6 +143,7 @@ pub fn run(
     let server = share(engine, config, given, &shares)?;
     apply_tls(&server.tls, &server.config.load())?;
     begin_audit(&server)?;
+    let metrics = Metrics::start(&server)?;
     let poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
     let signals = Signals::watch(&waker)?;
@@ -157,6 +163,7 @@ pub fn run(
         last_cron: Instant::now(),
         last_alive: Instant::now(),
         leave: Leave::default(),
+        metrics,
     };
     if let Some(path) = &given.load_rdb
         && !main.load(path, &waker)?
@@ -353,6 +360,7 @@ struct Main {
     /// When the last sign of life was sent to the service manager.
     last_alive: Instant,
     leave: Leave,
+    metrics: Option<Metrics>,
 }
 
 impl Main {
@@ -487,7 +495,10 @@ impl Main {
         self.listeners.close(self.poll.registry());
         let (server, leave) = (&self.server, &self.leave);
         let stopping = || stop(server, threads, jobs, leave);
-        self.supervisor.patiently("Stopping", stopping)
+        let stopped = self.supervisor.patiently("Stopping", stopping);
+        // Until now health checks were answered.
+        drop(self.metrics);
+        stopped
     }
 }
 

@@ -16,6 +16,7 @@
 //! | [`tracking`] | which clients may have cached which keys |
 //! | [`subscriptions`] | the subscriptions of one client |
 //! | [`pubsub`] | all subscriptions, and published messages |
+//! | [`ticks`] | what the ticks of IO threads were like |
 //! | [`stats`] | counters, per command and overall |
 //! | [`commandlog`] | commands that took long, or were long |
 //! | [`hotkeys`] | which keys take most time and bytes |
@@ -71,6 +72,7 @@ pub mod session;
 pub mod socket;
 pub mod stats;
 pub mod subscriptions;
+pub mod ticks;
 pub mod tls;
 pub mod tracking;
 pub mod waiters;
@@ -113,6 +115,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use ticks::Ticks;
 use tracking::Tracking;
 use waiters::{Verdict, Waiters};
 use watch::Watchers;
@@ -185,6 +188,8 @@ pub struct Server {
     pub tracking: Tracking,
     /// Counters.
     pub stats: Stats,
+    /// The ticks of the IO threads, by number.
+    pub ticks: Box<[Ticks]>,
     /// Scripts and functions.
     pub scripts: Scripts,
     /// The threads for slow requests.
@@ -288,6 +293,7 @@ impl Server {
         let waiters = Waiters::new(interest, chores.clone(), config.io_thread_count());
         let stats = Stats::new(commands);
         stats.time_commands(config.latency_tracking);
+        let threads = config.io_thread_count();
         let default_user = Rules::of_default_user(commands, &config.requirepass.0);
         Server {
             engine,
@@ -300,6 +306,7 @@ impl Server {
             pubsub: PubSub::default(),
             tracking,
             stats,
+            ticks: (0..threads).map(|_| Ticks::default()).collect(),
             scripts: Scripts::default(),
             workers: Workers::default(),
             chores,

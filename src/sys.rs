@@ -11,6 +11,7 @@ pub mod descriptors;
 pub mod files;
 pub mod huge_pages;
 pub mod limits;
+pub mod listen;
 pub mod lock_order;
 pub mod log_file;
 pub mod pause;
@@ -19,3 +20,4 @@ pub mod resolve;
 pub mod supervisor;
 #[cfg(test)]
 pub mod testing;
+pub mod threads;

@@ -7,8 +7,9 @@ mod lua;
 use std::env;
 use std::path::PathBuf;
 
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     "src/storage/engine/disk/files.cc",
+    "src/storage/engine/figures/figures.cc",
     "src/storage/memtable/rep.cc",
     "src/storage/engine/reserve.cc",
     "src/storage/rot/listener.cc",

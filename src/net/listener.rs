@@ -7,14 +7,14 @@ use crate::state::config::Config;
 use crate::state::socket::Socket;
 use crate::state::{ClientInfo, Message, Server};
 use crate::sys::clock;
+use crate::sys::listen::{address_at, bind_tcp, bind_unix, may_be_missing, remove_socket_file};
 use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry, Token};
-use socket2::{Domain, Protocol, SockAddr, SockRef, Socket as RawSocket, TcpKeepalive, Type};
+use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -159,21 +159,6 @@ fn bind_all(wanted: &[(Address, bool)], backlog: u32) -> Result<Vec<Listener>, L
         }
     }
     Ok(bound)
-}
-
-fn may_be_missing(error: &io::Error, optional: bool) -> bool {
-    let unknown = [
-        libc::ENOPROTOOPT,
-        libc::EPROTONOSUPPORT,
-        libc::ESOCKTNOSUPPORT,
-        libc::EPFNOSUPPORT,
-        libc::EAFNOSUPPORT,
-    ];
-    match error.raw_os_error() {
-        Some(libc::EADDRNOTAVAIL) => optional,
-        Some(code) => unknown.contains(&code),
-        None => false,
-    }
 }
 
 /// Whether one of these sockets listens on the address.
@@ -486,68 +471,5 @@ fn address_of(listener: Listener) -> Option<(Address, bool)> {
     match listener {
         Listener::Tcp(_, address) => Some((address, false)),
         Listener::Unix(..) => None,
-    }
-}
-
-fn bind_tcp(host: &str, port: u16, backlog: u32) -> io::Result<TcpListener> {
-    let address = address_at(host, port)?;
-    let socket = RawSocket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )?;
-    socket.set_reuse_address(true)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(true)?;
-    }
-    socket.bind(&SockAddr::from(address))?;
-    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
-    socket.set_nonblocking(true)?;
-    Ok(TcpListener::from_std(socket.into()))
-}
-
-fn address_at(host: &str, port: u16) -> io::Result<SocketAddr> {
-    let ip: IpAddr = match host {
-        "*" => IpAddr::from([0, 0, 0, 0]),
-        "::*" => IpAddr::from([0u16; 8]),
-        _ => match host.parse() {
-            Ok(ip) => ip,
-            Err(_) => {
-                let mut found = (host, port).to_socket_addrs()?;
-                return found
-                    .next()
-                    .ok_or_else(|| io::ErrorKind::AddrNotAvailable.into());
-            }
-        },
-    };
-    Ok(SocketAddr::new(ip, port))
-}
-
-fn bind_unix(path: &Path, permissions: u32) -> io::Result<UnixListener> {
-    if is_served(path) {
-        return Err(io::ErrorKind::AddrInUse.into());
-    }
-    remove_socket_file(path);
-    let listener = UnixListener::bind(path)?;
-    if permissions != 0 {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions))?;
-    }
-    Ok(listener)
-}
-
-/// Whether a process listens on a socket file. Does not wait: a full queue also means yes.
-fn is_served(path: &Path) -> bool {
-    match mio::net::UnixStream::connect(path) {
-        Ok(_) => true,
-        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
-    }
-}
-
-/// Removes the socket file of an earlier run.
-fn remove_socket_file(path: &Path) {
-    use std::os::unix::fs::FileTypeExt;
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-    if is_socket && let Err(error) = std::fs::remove_file(path) {
-        log::warn!("cannot remove {}: {error}", path.display());
     }
 }

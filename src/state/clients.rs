@@ -279,6 +279,24 @@ impl Clients {
         self.by_id.read().values().cloned().collect()
     }
 
+    /// Calls `each` for all clients that stay meanwhile. The table is locked for a few of them at a
+    /// time.
+    pub fn for_each(&self, mut each: impl FnMut(&ClientInfo)) {
+        const AT_ONCE: usize = 64;
+        let mut next = ClientId(0);
+        let mut some: Vec<Arc<ClientInfo>> = Vec::with_capacity(AT_ONCE);
+        loop {
+            let by_id = self.by_id.read();
+            some.extend(by_id.range(next..).take(AT_ONCE).map(|(_, c)| c.clone()));
+            drop(by_id);
+            let Some(last) = some.last() else {
+                return;
+            };
+            next = ClientId(last.id.0 + 1);
+            some.drain(..).for_each(|client| each(&client));
+        }
+    }
+
     /// The number of MONITOR clients; read for every command.
     pub fn monitors(&self) -> usize {
         self.monitors.load(Ordering::Relaxed)

@@ -292,6 +292,11 @@ impl Config {
         }
     }
 
+    /// Whether metrics are served.
+    pub fn has_metrics(&self) -> bool {
+        self.metrics_port != 0 || !self.metrics_unixsocket.as_os_str().is_empty()
+    }
+
     /// The number of IO threads, at least one. By default one processor is left for flushes,
     /// compactions and workers.
     pub fn io_thread_count(&self) -> usize {

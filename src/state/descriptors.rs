@@ -16,6 +16,10 @@ use crate::sys::descriptors;
 const OWN: u64 = 48;
 /// For a thread's poll and its waker.
 const PER_IO_THREAD: u64 = 2;
+/// Connections to the metrics at a time.
+pub const SCRAPERS: usize = 32;
+/// For the metrics, besides these: a poll, its waker, sockets that listen.
+const PER_METRICS: u64 = 8;
 /// For a flush or compaction: its output, and its input beyond RocksDB's limit.
 const PER_BACKGROUND_JOB: u64 = 8;
 /// The smallest limit of table files that RocksDB accepts.
@@ -85,7 +89,12 @@ pub fn clients_for(reserved: u64, wanted: u32) -> u32 {
 
 /// Descriptors that are needed besides those for clients and table files.
 fn own(config: &Config) -> u64 {
-    OWN + config.bind.len() as u64
+    let metrics = match config.has_metrics() {
+        true => PER_METRICS + SCRAPERS as u64,
+        false => 0,
+    };
+    OWN + metrics
+        + config.bind.len() as u64
         + PER_IO_THREAD * config.io_thread_count() as u64
         + PER_BACKGROUND_JOB * u64::from(config.background_jobs())
 }

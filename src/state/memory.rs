@@ -5,7 +5,7 @@
 
 use super::process;
 use crate::sys::{clock, huge_pages};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tikv_jemalloc_ctl::{Access, AsName, arenas, epoch, stats};
 
@@ -35,6 +35,8 @@ pub struct Figures {
 #[derive(Debug)]
 pub struct MemoryProbe {
     snapshot: Mutex<(Option<u64>, Figures)>,
+    /// A copy of the snapshot, which is not locked while the next one is taken.
+    last: RwLock<Figures>,
     peak: AtomicU64,
     startup: u64,
 }
@@ -43,6 +45,7 @@ impl Default for MemoryProbe {
     fn default() -> Self {
         let probe = MemoryProbe {
             snapshot: Mutex::default(),
+            last: RwLock::default(),
             peak: AtomicU64::new(0),
             startup: 0,
         };
@@ -55,6 +58,12 @@ impl MemoryProbe {
     /// The figures, at most a tenth of a second old.
     pub fn figures(&self) -> Figures {
         self.figures_within(FRESH_US).0
+    }
+
+    /// The figures that were taken last, which happens at least once a second. Never waits for new
+    /// ones.
+    pub fn last(&self) -> Figures {
+        *self.last.read()
     }
 
     /// Figures of this moment, or `None` if the snapshot is recent: other figures of the
@@ -73,6 +82,7 @@ impl MemoryProbe {
             .is_some_and(|taken_us| now_us.saturating_sub(taken_us) < age_us);
         if !fresh {
             *snapshot = (Some(now_us), take());
+            *self.last.write() = snapshot.1;
             self.peak.fetch_max(snapshot.1.allocated, Ordering::Relaxed);
         }
         (snapshot.1, !fresh)

@@ -1,5 +1,6 @@
 //! Counters: overall and per command.
 
+use crate::base::histogram::{BUCKETS, Counts, bucket_of};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A counter that all threads can change.
@@ -24,7 +25,7 @@ impl Counter {
 }
 
 /// How many buckets a latency histogram has: powers of two of microseconds.
-pub const LATENCY_BUCKETS: usize = 32;
+pub const LATENCY_BUCKETS: usize = BUCKETS;
 
 /// Commands over the slow log's limit.
 #[derive(Debug, Default)]
@@ -64,6 +65,8 @@ pub struct CommandStats {
     pub failed: Counter,
     /// Slow runs.
     pub slow: SlowStats,
+    /// The part of `usec` of calls that are not in the histogram.
+    untimed_usec: Counter,
     /// Calls by duration: bucket `i` counts those below 2^i µs.
     pub latency: [Counter; LATENCY_BUCKETS],
 }
@@ -77,11 +80,19 @@ impl CommandStats {
             self.failed.add(1);
         }
         if !timed {
+            self.untimed_usec.add(usec);
             return;
         }
-        let bucket = (u64::BITS - usec.leading_zeros()) as usize;
-        if let Some(counter) = self.latency.get(bucket.min(LATENCY_BUCKETS - 1)) {
+        if let Some(counter) = self.latency.get(bucket_of(usec)) {
             counter.add(1);
+        }
+    }
+
+    /// The histogram, in microseconds.
+    pub fn times(&self) -> Counts {
+        Counts {
+            buckets: std::array::from_fn(|i| self.latency[i].get()),
+            sum: self.usec.get().saturating_sub(self.untimed_usec.get()),
         }
     }
 
@@ -90,6 +101,7 @@ impl CommandStats {
         self.usec.reset();
         self.rejected.reset();
         self.failed.reset();
+        self.untimed_usec.reset();
         self.slow.reset();
         self.latency.iter().for_each(Counter::reset);
     }

@@ -113,6 +113,19 @@ pub struct Done {
     pub reply: Reply,
 }
 
+/// Figures of the workers.
+#[derive(Debug, Clone, Copy)]
+pub struct Figures {
+    /// How many there are.
+    pub workers: usize,
+    /// How many of them run a request.
+    pub busy: usize,
+    /// How many of them run a script.
+    pub scripts: usize,
+    /// Requests that wait for one.
+    pub queued: usize,
+}
+
 /// A script that runs on a worker.
 #[derive(Debug)]
 pub struct Running {
@@ -335,6 +348,20 @@ impl Workers {
     /// full queue has the same effect.
     fn wake_for_stop(&self) {
         let _ = self.jobs.0.try_send(None);
+    }
+
+    /// How many workers and requests there are.
+    pub fn figures(&self) -> Figures {
+        let all = self.all.read().clone();
+        Figures {
+            workers: all.len(),
+            busy: all
+                .iter()
+                .filter(|worker| worker.now.lock().at_work)
+                .count(),
+            scripts: self.running.load(Ordering::Acquire),
+            queued: self.jobs.1.len() + self.long_jobs.1.len(),
+        }
     }
 
     /// Takes a queued request.

@@ -10,6 +10,7 @@ pub mod durability;
 mod fail_point;
 pub(super) mod fair_queue;
 mod families;
+pub mod figures;
 pub(in crate::storage) mod files;
 pub mod gate;
 mod heal;
@@ -54,6 +55,7 @@ use crate::storage::engine::binlog::Binlog;
 use crate::storage::engine::disk::Disk;
 use crate::storage::engine::durability::Durability;
 use crate::storage::engine::fair_queue::FairQueue;
+use crate::storage::engine::figures::RowReads;
 use crate::storage::engine::gate::Gate;
 use crate::storage::engine::lineage::Lineage;
 use crate::storage::engine::listeners::Listeners;
@@ -153,6 +155,7 @@ pub struct Engine {
     pub(super) marks: Keeper,
     pub(super) access: Access,
     pub(super) memory: Memory,
+    pub(super) row_reads: RowReads,
     /// The commit lock: commits are numbered and written one after the other.
     pub(super) commit: Mutex<CommitState, { Lock::Commit as u8 }>,
     pub(super) durability: Durability,
@@ -243,6 +246,7 @@ impl Engine {
             marks,
             access: Access::default(),
             memory: Memory::new(&config, &options),
+            row_reads: RowReads::default(),
             durability: Durability::new(state.binlog_position),
             values: ValueLog::open(&config.dir, config.value_log_segment_bytes)?,
             ahead: Ahead::default(),

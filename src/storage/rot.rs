@@ -25,13 +25,13 @@ unsafe extern "C" {
     fn kedis_rot_put_aside(db: *mut c_void, table: u64) -> bool;
 }
 
-/// The value in a RocksDB option string that registers the listener of compactions.
-pub fn option() -> String {
+/// The name of the listener of compactions in a RocksDB option string.
+pub(super) fn listener() -> String {
     static KNOWN: Once = Once::new();
     // SAFETY: the name is a C string; `Once` ensures a single call.
     #[allow(unsafe_code)]
     KNOWN.call_once(|| unsafe { kedis_rot_register(LISTENER.as_ptr()) });
-    format!("listeners={}", LISTENER.to_string_lossy())
+    LISTENER.to_string_lossy().into_owned()
 }
 
 /// Tables of all databases of this process that were put aside.

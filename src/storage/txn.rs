@@ -54,7 +54,7 @@ use crate::storage::{DbIndex, Result, StorageError};
 use rocksdb::ReadOptions;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -140,6 +140,15 @@ pub(super) struct Reads {
     options: ReadOptions,
     /// See [`Txn::read_apart`].
     pub(super) snapshot: Option<ReadSnapshot>,
+    /// Rows of this turn that the row cache had.
+    pub(super) cached: Cell<u64>,
+    /// Rows that it did not have and may have.
+    pub(super) uncached: Cell<u64>,
+}
+
+/// Counts one.
+pub(super) fn count(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
 }
 
 /// The mode of the current command, and what is counted for it.

@@ -1,4 +1,5 @@
-//! For unit tests: waiting for a condition, with a deadline, and files that are made from tables.
+//! For unit tests: waiting for a condition, with a deadline, and files and parts of the manual that
+//! are made from tables.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -50,4 +51,26 @@ pub fn up_to_date(path: &str, content: &[u8]) {
             "{path} is out of date: run the tests once with {UPDATE}=1"
         );
     }
+}
+
+/// The text with other content between the markers of a part.
+fn with_part(text: &str, part: &str, content: &str) -> String {
+    let (begin, end) = (
+        format!("<!-- {part}:begin -->"),
+        format!("<!-- {part}:end -->"),
+    );
+    let (head, rest) = text.split_once(&begin).expect("the part's begin marker");
+    let (_, tail) = rest.split_once(&end).expect("the part's end marker");
+    format!("{head}{begin}\n{}\n{end}{tail}", content.trim_end())
+}
+
+/// Checks that a part of a page of the manual is `content`, or writes it there.
+///
+/// # Panics
+/// It is not.
+pub fn check_manual(page: &str, part: &str, content: &str) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path = format!("src/manual/{page}");
+    let old = std::fs::read_to_string(root.join(&path)).expect("the page");
+    up_to_date(&path, with_part(&old, part, content).as_bytes());
 }

@@ -42,13 +42,13 @@ fn library() -> &'static Path {
 }
 
 /// A server whose system calls can be made to fail.
-struct Faulty {
+pub struct Faulty {
     server: Server,
     rules: tempfile::NamedTempFile,
 }
 
 impl Faulty {
-    fn start(flags: &[&str]) -> Faulty {
+    pub fn start(flags: &[&str]) -> Faulty {
         let rules = tempfile::NamedTempFile::new().unwrap();
         let mut server = Server::prepare(flags);
         let path = |path: &Path| path.display().to_string();
@@ -59,11 +59,11 @@ impl Faulty {
     }
 
     /// Replaces the rules: from now on only these calls fail.
-    fn fail(&self, rules: &str) {
+    pub fn fail(&self, rules: &str) {
         std::fs::write(self.rules.path(), rules).unwrap();
     }
 
-    fn connect(&self) -> Conn {
+    pub fn connect(&self) -> Conn {
         self.server.connect()
     }
 }

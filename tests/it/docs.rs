@@ -73,7 +73,9 @@ const OTHER_NAMES: &[&str] = &[
     "REDISCLI_AUTH",
     "RESERVE",
     "WAL-MARKS",
+    "kedis-alerts",
     "kedis-db",
+    "kedis-grafana",
     "kedis-healthcheck",
     "kedis-server",
     "kedis_port",
@@ -381,6 +383,11 @@ fn what_the_manual_names_is_there() {
     });
     let mut names = names_of(&master);
     names.extend(names_of(&replica));
+    let metrics = read("src/manual/metrics.md");
+    let listed = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    names.extend(listed.map(|(name, _)| name.to_owned()));
     let mut used = BTreeSet::new();
     let mut unknown = Vec::new();
     for (page, text) in pages() {

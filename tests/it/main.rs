@@ -28,6 +28,7 @@
 //! - `blocking`: thousands of blocked clients
 //! - `pubsub`: messages to subscribers
 //! - `loading`: Redis' files, loaded at the start
+//! - `metrics`: figures for Prometheus and health checks
 //! - `migrate`: keys that move to other servers
 //! - `rdb`: files from and for redis-server
 //! - `notify`: keyspace events
@@ -61,6 +62,7 @@ mod lifecycle;
 mod linear;
 mod loading;
 mod memory;
+mod metrics;
 mod migrate;
 mod notify;
 mod oracle;

@@ -191,7 +191,7 @@ pub(super) fn latencies(text: &mut Text, server: &Server) {
         return;
     }
     each_command(server, |name, stats| {
-        let buckets: [u64; LATENCY_BUCKETS] = std::array::from_fn(|i| stats.latency[i].get());
+        let buckets = stats.times().buckets;
         if buckets.iter().all(|count| *count == 0) {
             return;
         }

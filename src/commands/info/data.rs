@@ -2,6 +2,7 @@
 
 use super::Text;
 use crate::state::Server;
+use crate::storage::engine::figures::LEVELS;
 use crate::storage::engine::waiting::waiting_reads;
 use crate::storage::{corruptions, tables_aside};
 use std::path::PathBuf;
@@ -9,8 +10,6 @@ use std::sync::atomic::Ordering;
 
 /// Maximum number of dead collections that are counted.
 const BACKLOG_COUNTED: usize = 10_000;
-/// Levels of RocksDB.
-const LEVELS: u32 = 7;
 
 /// A duration or a time in seconds, −1 for none.
 fn or_never(seconds: Option<u64>) -> i64 {
@@ -179,6 +178,9 @@ pub(super) fn rocksdb(text: &mut Text, server: &Server) {
     let (rows, bytes) = engine.row_cache_usage();
     text.field("row_cache_rows", rows);
     text.field("row_cache_bytes", bytes);
+    let (hits, misses) = engine.row_reads();
+    text.field("row_cache_hits", hits);
+    text.field("row_cache_misses", misses);
     let (indexes, bytes) = engine.rank_index_usage();
     text.field("rank_indexes", indexes);
     text.field("rank_index_bytes", bytes);
@@ -188,6 +190,16 @@ pub(super) fn rocksdb(text: &mut Text, server: &Server) {
     text.field("block_cache_capacity", engine.cache_limit());
     text.field("block_cache_share", share);
     text.field("block_cache_pinned_usage", engine.cache_pinned());
+    let blocks = engine.block_reads();
+    if let Some((hits, misses)) = blocks.cached {
+        text.field("block_cache_hits", hits);
+        text.field("block_cache_misses", misses);
+    }
+    text.field("block_reads", blocks.reads);
+    text.field("block_read_bytes", blocks.read_bytes);
+    let work = engine.background_work();
+    text.field("flushes", work.flushes);
+    text.field("compactions", work.compactions);
     let reads = waiting_reads();
     text.field("disk_reads", reads.all);
     text.field("disk_reads_of_io_threads", reads.of_io_threads);
@@ -230,7 +242,7 @@ pub(super) fn rocksdb(text: &mut Text, server: &Server) {
         let value = engine.property(&format!("rocksdb.{property}"));
         text.field(name, value.unwrap_or(0));
     }
-    for level in 0..LEVELS {
+    for level in 0..LEVELS as u32 {
         text.field(
             &format!("files_at_level_{level}"),
             engine.files_at_level(level),

@@ -73,30 +73,12 @@ fn markdown_list() -> String {
 mod tests {
     use super::*;
     use crate::state::config;
-    use crate::sys::testing::up_to_date;
-
-    /// The text with other content between the markers of a part.
-    fn with_part(text: &str, part: &str, content: &str) -> String {
-        let (begin, end) = (
-            format!("<!-- {part}:begin -->"),
-            format!("<!-- {part}:end -->"),
-        );
-        let (head, rest) = text.split_once(&begin).expect("the part's begin marker");
-        let (_, tail) = rest.split_once(&end).expect("the part's end marker");
-        format!("{head}{begin}\n{}\n{end}{tail}", content.trim_end())
-    }
-
-    fn check(page: &str, part: &str, content: &str) {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-        let path = format!("src/manual/{page}");
-        let old = std::fs::read_to_string(root.join(&path)).unwrap();
-        up_to_date(&path, with_part(&old, part, content).as_bytes());
-    }
+    use crate::sys::testing::check_manual;
 
     #[test]
     fn the_lists_of_the_manual_are_up_to_date() {
-        check("commands.md", "commands", &markdown_list());
-        check("configuration.md", "config", &config::markdown_table());
+        check_manual("commands.md", "commands", &markdown_list());
+        check_manual("configuration.md", "config", &config::markdown_table());
     }
 
     #[test]

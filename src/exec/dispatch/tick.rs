@@ -4,6 +4,7 @@ use crate::commands::Error;
 use crate::exec::Executor;
 use crate::exec::blocking::Served;
 use crate::state::pubsub::Outbox;
+use crate::state::ticks::Ticks;
 use crate::storage::StorageError;
 use crate::storage::engine::durability::{CommitNumber, Sync};
 use crate::storage::engine::listeners::Change;
@@ -46,11 +47,34 @@ impl Executor {
         self.read_clock();
         self.tick.started_us = clock::mono_us();
         self.tick.last_us = self.tick.started_us;
+        if let Some(ticks) = self.ticks() {
+            ticks.begin(self.tick.started_us);
+        }
         self.tick.commands = 0;
         self.tick.free = 0;
         self.tick.must_end = false;
         self.tick.swamped = self.server.is_swamped(self.tick.now_ms);
         self.refresh_config();
+    }
+
+    /// The figures of this IO thread.
+    fn ticks(&self) -> Option<&Ticks> {
+        self.server.ticks.get(self.thread.number?)
+    }
+
+    /// Counts the tick that ends, and its commit if it had something to write.
+    fn note_tick(&self, wrote: bool) {
+        let (commands, last_us) = (self.tick.commands, self.tick.last_us);
+        let Some(ticks) = self.ticks() else {
+            return;
+        };
+        if commands > 0 {
+            ticks.end(commands, last_us.saturating_sub(self.tick.started_us));
+        }
+        if wrote {
+            let now_us = clock::mono_us();
+            ticks.commits.note_alone(now_us.saturating_sub(last_us));
+        }
     }
 
     /// Sets the clock of the next commands.
@@ -129,7 +153,9 @@ impl Executor {
         clients: impl FnOnce() -> usize,
         behind: bool,
     ) -> Ended {
+        let wrote = self.has_writes();
         let committed = self.commit_tick();
+        self.note_tick(wrote);
         let engine = &self.server.engine;
         let wants_disk = self.tick.commands > 0 && matches!(committed, Ok(true));
         let seen = match wants_disk {

@@ -301,6 +301,15 @@ params! {
     /// Keyspace events that are published: letters of `Ag$lshzxeKEtmdn`.
     notify_keyspace_events: NotifyEvents = NotifyEvents::default() => "notify-keyspace-events", ParamKind::Text;
 
+    /// Port on which Prometheus and health checks are answered over HTTP; 0 listens on none.
+    metrics_port: u16 = 0 => "metrics-port", PORT, Start;
+    /// Addresses to listen on for them, as with `bind`. Whoever reaches them reads the figures without a password.
+    metrics_bind: Vec<String> = vec!["127.0.0.1".into(), "-::1".into()] => "metrics-bind", ParamKind::Words("ADDRESS ..."), Start;
+    /// Path of a Unix socket to listen on for them; empty for none.
+    metrics_unixsocket: PathBuf = PathBuf::new() => "metrics-unixsocket", ParamKind::Text, Start;
+    /// Permissions of that socket, in octal; 0 leaves them to the umask.
+    metrics_unixsocketperm: u32 = 0 => "metrics-unixsocketperm", ParamKind::Octal, Start;
+
     // The bounds of Redis that OBJECT ENCODING applies
     /// Most fields of a hash that OBJECT ENCODING reports as listpack.
     hash_max_listpack_entries: u64 = 512 => "hash-max-listpack-entries" | "hash-max-ziplist-entries", LONG;

@@ -457,7 +457,12 @@ impl RowCache {
         let step = (sets / USAGE_SETS).max(1);
         let rows = self.each_set(step).map(|set| set.lock().rows());
         let rows = rows.sum::<usize>() * step;
-        (rows as u64, fixed + self.held.load(Ordering::Relaxed))
+        (rows as u64, self.bytes())
+    }
+
+    /// The bytes of the rows and the sets.
+    pub fn bytes(&self) -> u64 {
+        self.fixed.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed)
     }
 
     /// Calls `each` with hash, key and value of every row.

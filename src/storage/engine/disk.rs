@@ -216,6 +216,11 @@ impl Disk {
         }
     }
 
+    /// Bytes that commits have written to the log since the start.
+    pub fn commit_bytes(&self) -> u64 {
+        self.taken.commits.load(Ordering::Relaxed)
+    }
+
     /// The number of failed calls of the operating system, and the text of the last one.
     pub fn failures(&self) -> (u64, String) {
         let count = self.failures.load(Ordering::Acquire);

@@ -14,6 +14,7 @@
 //! machine: rate 0.83 and processor time 1.35 with the fsync thread alone, 1.00 and 1.00 with this
 //! rule; rate of one client 0.78 and 0.95.
 
+use crate::base::histogram::Histogram;
 use crate::encoding::binlog::Position;
 use crate::storage::engine::locks::{STRIPES, Stripe};
 use crate::storage::engine::syncs::{LONGEST_WAIT, SyncGathering, SyncQueue};
@@ -89,6 +90,8 @@ pub(in crate::storage) struct Durability {
     flush: Mutex<(), { Lock::Flush as u8 }>,
     /// A moving average of the time of a sync, in ns.
     sync_ns: AtomicU64,
+    /// The times of all syncs, in microseconds.
+    pub(in crate::storage) sync_times: Histogram,
     /// Whether commits are synced (`appendfsync always`). Changes under the commit lock.
     fsync_each: AtomicBool,
     last_changes: LastChanges,
@@ -108,6 +111,7 @@ impl Durability {
             }),
             flush: Mutex::new(()),
             sync_ns: AtomicU64::new(u64::MAX),
+            sync_times: Histogram::default(),
             fsync_each: AtomicBool::new(false),
             last_changes: LastChanges::default(),
             syncs: SyncQueue::default(),
@@ -153,6 +157,7 @@ impl Durability {
 
     /// Adds the time of a sync to the average.
     fn note_sync(&self, took: Duration) {
+        self.note_sync_time(took);
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let before = self.sync_ns.load(Ordering::Relaxed);
         let mean = match before {
@@ -160,6 +165,11 @@ impl Durability {
             before => before - before / 8 + took / 8,
         };
         self.sync_ns.store(mean, Ordering::Relaxed);
+    }
+
+    fn note_sync_time(&self, took: Duration) {
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.sync_times.note(us);
     }
 
     /// Whether the thread should sync itself: a sync takes less than [`SHORT`], and not less than
@@ -376,12 +386,14 @@ impl Engine {
     pub fn sync_wal(&self) -> Result<()> {
         // Not under the flush lock: ticks must not wait for the disk here.
         let reached = self.committed();
+        let began = Instant::now();
         let synced = fail_point("before-sync").and_then(|()| self.sync_files());
         if let Err(error) = synced {
             // The kernel may have dropped the pages that it could not write.
             self.fail(&error);
             return Err(error);
         }
+        self.durability.note_sync_time(began.elapsed());
         self.note_durable(reached);
         Ok(())
     }

@@ -447,6 +447,11 @@ impl Engine {
         self.memory.rows.usage()
     }
 
+    /// Bytes of the row cache.
+    pub fn row_cache_bytes(&self) -> u64 {
+        self.memory.rows.bytes()
+    }
+
     /// The number of rank indexes, and their bytes.
     pub fn rank_index_usage(&self) -> (u64, u64) {
         self.memory.ranks.usage()

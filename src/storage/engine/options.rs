@@ -7,6 +7,7 @@
 
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use crate::storage::engine::disk::Disk;
+use crate::storage::engine::figures;
 use crate::storage::engine::waiting::no_readahead;
 use crate::storage::memtable::MemtableRep;
 use crate::storage::{Result, rot};
@@ -322,8 +323,9 @@ impl RocksOptions {
         }
         // Everything that counts is in the WAL, or was flushed by the code that bypassed it.
         // RocksDB does not resume by itself after errors: `Engine::heal` does.
-        let rot = rot::option();
-        let mut more = format!("avoid_flush_during_shutdown=true;max_bgerror_resume_count=0;{rot}");
+        let listeners = format!("listeners={}:{}", rot::listener(), figures::listener());
+        let mut more =
+            format!("avoid_flush_during_shutdown=true;max_bgerror_resume_count=0;{listeners}");
         let found = disk.figures();
         let little_room = disk.is_low() || found.free < 2 * found.log + SMALL_START;
         if little_room {

@@ -474,6 +474,8 @@ impl Txn {
             self.engine.reserve_for_tables(self.for_tables());
         }
         self.lending.end_turn();
+        let (cached, uncached) = (self.reads.cached.take(), self.reads.uncached.take());
+        self.engine.row_reads.publish(cached, uncached);
         self.release_locks();
         self.end_changes(committed);
     }

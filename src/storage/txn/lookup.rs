@@ -12,6 +12,7 @@ use crate::storage::engine::cold_reads::ColdRead;
 use crate::storage::engine::locks::Locks;
 use crate::storage::engine::waiting::{or_not_in_memory, pretends_cold, without_waiting};
 use crate::storage::engine::{Keyspace, ReadSnapshot};
+use crate::storage::txn::count;
 use crate::storage::txn::overlay::Pending;
 use crate::storage::{DbIndex, Result, StorageError};
 use rocksdb::DBPinnableSlice;
@@ -120,10 +121,12 @@ impl View {
                     .read(hash, key, SmallVec::from_slice)
                 {
                     Ok(bytes) => {
+                        count(&self.reads.cached);
                         self.reads.budget.spend_in_memory()?;
                         Ok(Some(Row::Cached(bytes)))
                     }
                     Err(seen) => {
+                        count(&self.reads.uncached);
                         let stored = self.stored_row(keyspace, hash, key, seen)?;
                         let bytes = stored.as_ref().map_or(0, |row| row.len());
                         self.reads.budget.spend(bytes)?;
@@ -188,10 +191,14 @@ impl View {
         });
         match (found, look) {
             (Err(seen), Some(look)) => {
+                count(&self.reads.uncached);
                 let stored = self.stored_row(keyspace, hash, key, seen)?;
                 Ok(stored.map(|row| look(&row)))
             }
-            (found, _) => Ok(found.ok().flatten()),
+            (found, _) => {
+                count(&self.reads.cached);
+                Ok(found.ok().flatten())
+            }
         }
     }
 

@@ -96,11 +96,23 @@ class Disk final {
 using DiskRef = std::shared_ptr<const Disk>;
 
 // What a file is for. RocksDB can do without its OPTIONS files.
-enum class FileKind { kTable, kOptions, kOther };
+enum class FileKind { kTable, kBlobs, kOptions, kOther };
 
 FileKind FileKindOf(const std::string& name) {
   if (Slice(name).ends_with(".sst")) return FileKind::kTable;
+  if (Slice(name).ends_with(".blob")) return FileKind::kBlobs;
   return name.find("/OPTIONS-") == std::string::npos ? FileKind::kOther : FileKind::kOptions;
+}
+
+// Bytes of tables and blob files that were written by compactions, and by others.
+std::atomic<uint64_t> written_by_compactions{0};
+std::atomic<uint64_t> written_by_flushes{0};
+
+void CountWritten(const IOOptions& options, FileKind kind, size_t bytes) {
+  if (kind != FileKind::kTable && kind != FileKind::kBlobs) return;
+  const bool compacts = options.io_activity == Env::IOActivity::kCompaction;
+  auto& written = compacts ? written_by_compactions : written_by_flushes;
+  written.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
@@ -130,7 +142,10 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
       }
       cut.PermitUncheckedError();
     }
-    if (done.ok()) size_ += data.size();
+    if (done.ok()) {
+      size_ += data.size();
+      CountWritten(options, kind_, data.size());
+    }
     return disk_->Seen(std::move(done));
   }
   IOStatus Append(const Slice& data, const IOOptions& options,
@@ -188,6 +203,15 @@ std::atomic<uint64_t> read_delay_us{0};
 // unchanged, and uses it for nothing else in its reads.
 IOStatus WouldWait() { return IOStatus::Busy("not in memory"); }
 
+// Reads of tables and blob files, and their bytes.
+std::atomic<uint64_t> table_reads{0};
+std::atomic<uint64_t> table_read_bytes{0};
+
+void CountRead(size_t bytes) {
+  table_reads.fetch_add(1, std::memory_order_relaxed);
+  table_read_bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
+
 void CountWaitingRead() {
   waiting_reads.fetch_add(1, std::memory_order_relaxed);
   if (is_io_thread) waiting_reads_of_io_threads.fetch_add(1, std::memory_order_relaxed);
@@ -209,6 +233,7 @@ class CachedFile final : public FSRandomAccessFile {
     if (!may_wait) {
       // A part of the range may be in memory.
       if (ReadCached(offset, n, scratch) != static_cast<ssize_t>(n)) return WouldWait();
+      CountRead(n);
       *result = Slice(scratch, n);
       return IOStatus::OK();
     }
@@ -225,6 +250,7 @@ class CachedFile final : public FSRandomAccessFile {
       if (some == 0) break;  // The end of the file.
       done += static_cast<size_t>(some);
     }
+    CountRead(done);
     *result = Slice(scratch, done);
     return IOStatus::OK();
   }
@@ -285,14 +311,19 @@ class RandomAccessFile final : public rocksdb::FSRandomAccessFileOwnerWrapper {
                 char* scratch, IODebugContext* debug) const override {
     if (!may_wait) return WouldWait();
     CountWaitingRead();
-    return disk_->Seen(target()->Read(offset, n, options, result, scratch, debug));
+    IOStatus done = target()->Read(offset, n, options, result, scratch, debug);
+    if (done.ok()) CountRead(result->size());
+    return disk_->Seen(std::move(done));
   }
   IOStatus MultiRead(FSReadRequest* requests, size_t n, const IOOptions& options,
                      IODebugContext* debug) override {
     if (!may_wait) return WouldWait();
     CountWaitingRead();
     IOStatus done = disk_->Seen(target()->MultiRead(requests, n, options, debug));
-    for (size_t i = 0; i < n; ++i) requests[i].status = disk_->Seen(std::move(requests[i].status));
+    for (size_t i = 0; i < n; ++i) {
+      if (requests[i].status.ok()) CountRead(requests[i].result.size());
+      requests[i].status = disk_->Seen(std::move(requests[i].status));
+    }
     return done;
   }
 
@@ -345,7 +376,8 @@ class Files final : public rocksdb::FileSystemWrapper {
                                IODebugContext* debug) override {
     // Opening a file may wait, too.
     if (!may_wait) return WouldWait();
-    const bool is_table = FileKindOf(name) == FileKind::kTable || Slice(name).ends_with(".blob");
+    const FileKind kind = FileKindOf(name);
+    const bool is_table = kind == FileKind::kTable || kind == FileKind::kBlobs;
     if (is_table && !options.use_direct_reads && !options.use_mmap_reads) {
       return OpenCached(name, file);
     }
@@ -442,6 +474,18 @@ extern "C" void kedis_reads_on_io_thread() { is_io_thread = true; }
 extern "C" void kedis_waiting_reads(uint64_t* all, uint64_t* of_io_threads) {
   *all = waiting_reads.load(std::memory_order_relaxed);
   *of_io_threads = waiting_reads_of_io_threads.load(std::memory_order_relaxed);
+}
+
+// Reads of tables and blob files, and their bytes.
+extern "C" void kedis_disk_read(uint64_t* reads, uint64_t* bytes) {
+  *reads = table_reads.load(std::memory_order_relaxed);
+  *bytes = table_read_bytes.load(std::memory_order_relaxed);
+}
+
+// Bytes of tables and blob files that flushes and compactions have written.
+extern "C" void kedis_disk_written(uint64_t* by_flushes, uint64_t* by_compactions) {
+  *by_flushes = written_by_flushes.load(std::memory_order_relaxed);
+  *by_compactions = written_by_compactions.load(std::memory_order_relaxed);
 }
 
 // Makes each read that may wait for the disk take so many microseconds longer.

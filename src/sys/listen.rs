@@ -1,0 +1,99 @@
+//! Sockets that listen.
+
+use mio::net::{TcpListener, UnixListener};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+
+/// Listens on a TCP address; `host` is as `bind` has it, without `-`.
+///
+/// # Errors
+/// What the system reports.
+pub fn bind_tcp(host: &str, port: u16, backlog: u32) -> io::Result<TcpListener> {
+    let address = address_at(host, port)?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&SockAddr::from(address))?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    socket.set_nonblocking(true)?;
+    Ok(TcpListener::from_std(socket.into()))
+}
+
+/// The address of a host, as `bind` has it.
+///
+/// # Errors
+/// The name cannot be looked up.
+pub fn address_at(host: &str, port: u16) -> io::Result<SocketAddr> {
+    let ip: IpAddr = match host {
+        "*" => IpAddr::from([0, 0, 0, 0]),
+        "::*" => IpAddr::from([0u16; 8]),
+        _ => match host.parse() {
+            Ok(ip) => ip,
+            Err(_) => {
+                let mut found = (host, port).to_socket_addrs()?;
+                return found
+                    .next()
+                    .ok_or_else(|| io::ErrorKind::AddrNotAvailable.into());
+            }
+        },
+    };
+    Ok(SocketAddr::new(ip, port))
+}
+
+/// Whether an address may be left out for this error: it is of a protocol that the system does not
+/// support, or the machine does not have it and it is `optional`.
+pub fn may_be_missing(error: &io::Error, optional: bool) -> bool {
+    let unknown = [
+        libc::ENOPROTOOPT,
+        libc::EPROTONOSUPPORT,
+        libc::ESOCKTNOSUPPORT,
+        libc::EPFNOSUPPORT,
+        libc::EAFNOSUPPORT,
+    ];
+    match error.raw_os_error() {
+        Some(libc::EADDRNOTAVAIL) => optional,
+        Some(code) => unknown.contains(&code),
+        None => false,
+    }
+}
+
+/// Listens on a Unix socket; permissions of 0 are left to the umask.
+///
+/// # Errors
+/// What the system reports; another process listens there.
+pub fn bind_unix(path: &Path, permissions: u32) -> io::Result<UnixListener> {
+    if is_served(path) {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    remove_socket_file(path);
+    let listener = UnixListener::bind(path)?;
+    if permissions != 0 {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions))?;
+    }
+    Ok(listener)
+}
+
+/// Whether a process listens on a socket file. Does not wait: a full queue also means yes.
+fn is_served(path: &Path) -> bool {
+    match mio::net::UnixStream::connect(path) {
+        Ok(_) => true,
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    }
+}
+
+/// Removes the socket file of an earlier run.
+pub fn remove_socket_file(path: &Path) {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+    if is_socket && let Err(error) = std::fs::remove_file(path) {
+        log::warn!("cannot remove {}: {error}", path.display());
+    }
+}
