@@ -11,8 +11,9 @@ no\t''"
 complete -c kedis-server -l maxclients -d 'Most clients at a time, as far as the limit of open files permits besides the database.' -r
 complete -c kedis-server -l bind-source-addr -d 'Local address of outgoing connections; empty leaves it to the system.' -r -F
 complete -c kedis-server -l max-new-connections-per-cycle -d 'Connections accepted from one listening socket before others are served.' -r
+complete -c kedis-server -l max-new-tls-connections-per-cycle -d 'The same for sockets of TLS. Handshakes are made by IO threads, not where connections are accepted.' -r
 complete -c kedis-server -l tls-port -d 'Port to listen on for TLS, at the addresses of `bind`; 0 listens on none.' -r
-complete -c kedis-server -l tls-cert-file -d 'File with the server\'s certificate and those of the authorities between, in PEM. A changed file is read by itself.' -r -F
+complete -c kedis-server -l tls-cert-file -d 'File with the server\'s certificate and those of the authorities between, in PEM. A changed file is read by itself (`tls-auto-reload-interval`).' -r -F
 complete -c kedis-server -l tls-key-file -d 'File with the private key of that certificate, in PEM.' -r -F
 complete -c kedis-server -l tls-key-file-pass -d 'Passphrase of that file, if it is encrypted (PKCS #8).' -r -F
 complete -c kedis-server -l tls-client-cert-file -d 'File with the certificate that is shown to masters and targets of MIGRATE; empty for that of `tls-cert-file`.' -r -F
@@ -26,6 +27,7 @@ optional\t''"
 complete -c kedis-server -l tls-auth-clients-user -d 'The name in a client\'s certificate by which it is logged in as the user of that name: the common name of the subject, or a URI among its alternative names.' -r -f -a "off\t''
 CN\t''
 URI\t''"
+complete -c kedis-server -l tls-auto-reload-interval -d 'Seconds between looks whether one of these files has changed; 0: they are read at the start and by CONFIG SET only.' -r
 complete -c kedis-server -l tls-replication -d 'Speak TLS with the master, and with targets of MIGRATE.' -r -f -a "yes\t''
 no\t''"
 complete -c kedis-server -l tls-protocols -d 'Versions of TLS, `TLSv1.2` and `TLSv1.3`; empty for both.' -r -F
@@ -132,6 +134,10 @@ complete -c kedis-server -l latency-tracking -d 'Keep a histogram of each comman
 no\t''"
 complete -c kedis-server -l latency-tracking-info-percentiles -d 'Percentiles that INFO latencystats shows.' -r
 complete -c kedis-server -l notify-keyspace-events -d 'Keyspace events that are published: letters of `Ag$lshzxeKEtmdn`.' -r -F
+complete -c kedis-server -l metrics-port -d 'Port on which Prometheus and health checks are answered over HTTP; 0 listens on none.' -r
+complete -c kedis-server -l metrics-bind -d 'Addresses to listen on for them, as with `bind`. Whoever reaches them reads the figures without a password.' -r
+complete -c kedis-server -l metrics-unixsocket -d 'Path of a Unix socket to listen on for them; empty for none.' -r -F
+complete -c kedis-server -l metrics-unixsocketperm -d 'Permissions of that socket, in octal; 0 leaves them to the umask.' -r
 complete -c kedis-server -l hash-max-listpack-entries -d 'Most fields of a hash that OBJECT ENCODING reports as listpack.' -r
 complete -c kedis-server -l hash-max-listpack-value -d 'Longest field or value, in bytes, of a hash that OBJECT ENCODING reports as listpack.' -r
 complete -c kedis-server -l list-max-listpack-size -d 'Elements of one listpack of a list, or -1 to -5 for 4 to 64 KiB.' -r
