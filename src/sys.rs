@@ -12,6 +12,7 @@ pub mod huge_pages;
 pub mod listen;
 pub mod lock_order;
 pub mod log_file;
+pub mod logging;
 pub mod pause;
 pub mod prefetch;
 pub mod resolve;
