@@ -1,19 +1,18 @@
 //! `kedis-server [config-file] [--key value …]`.
 
-use kedis::base::one_line::OneLine;
 use kedis::commands::memory::no_eviction;
 use kedis::server::{self, ServerError};
 use kedis::state::config::{
-    Config, Given, LogLevel, Made, Startup, config_file, help_text, memory_budget,
+    Config, Given, LogFormat, LogLevel, Made, Startup, config_file, help_text, memory_budget,
 };
 use kedis::sys::advice;
 use kedis::sys::crash;
 use kedis::sys::daemon::{self, Detached, Side};
-use kedis::sys::log_file::{LogFile, Reopen};
+use kedis::sys::logging::{Form, Levels, Logging};
 use kedis::sys::supervisor::Supervisor;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -161,8 +160,8 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let reopen = match start_log(&config) {
-        Ok(reopen) => reopen,
+    let logging = match start_log(&config) {
+        Ok(logging) => Arc::new(logging),
         Err(error) => {
             let path = config.path(&config.logfile).unwrap_or_default();
             complain("write to the log file", &path, &error, &given, "logfile");
@@ -180,10 +179,10 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     let pidfile = config.path(&config.pidfile);
     let (mut is_ours, mut is_up) = (false, false);
     let ran = server::run(config, &given, |server| {
-        server.on_log_level(Box::new(|level| log::set_max_level(filter(level))));
-        if let Some(reopen) = reopen {
-            server.on_reload(Box::new(move || reopen.ask()));
-        }
+        let of_changes = logging.clone();
+        let change = move |config: &Config| of_changes.change(levels(config), form(config));
+        server.on_log_change(Box::new(change));
+        server.on_reload(Box::new(move || logging.reopen()));
         if let Some(path) = &pidfile {
             match std::fs::write(path, format!("{}\n", std::process::id())) {
                 Ok(()) => is_ours = true,
@@ -216,32 +215,30 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Starts logging. Returns how to reopen the log file, if there is one.
-fn start_log(config: &Config) -> std::io::Result<Option<Reopen>> {
-    let mut builder = env_logger::Builder::new();
-    // Of libraries only warnings, since `loglevel` is not made for them.
-    builder.filter_level(log::LevelFilter::Warn);
-    builder.filter_module("kedis", log::LevelFilter::Trace);
-    builder.format(|out, record| {
-        let thread = std::thread::current();
-        writeln!(
-            out,
-            "{} {:<5} {} {}",
-            out.timestamp_millis(),
-            record.level(),
-            thread.name().unwrap_or("-"),
-            OneLine(record.args())
-        )
-    });
-    let mut reopen = None;
-    if let Some(path) = config.path(&config.logfile) {
-        let file = LogFile::open(path)?;
-        reopen = Some(file.reopen());
-        builder.target(env_logger::Target::Pipe(Box::new(file)));
+/// Starts logging.
+fn start_log(config: &Config) -> std::io::Result<Logging> {
+    let file = config.path(&config.logfile);
+    Logging::start(file, levels(config), form(config))
+}
+
+/// Which messages are logged.
+fn levels(config: &Config) -> Levels {
+    let modules = config.log_levels.0.iter();
+    Levels {
+        others: filter(config.loglevel),
+        modules: modules
+            .map(|(module, level)| (*module, filter(*level)))
+            .collect(),
     }
-    builder.init();
-    log::set_max_level(filter(config.loglevel));
-    Ok(reopen)
+}
+
+/// The form of the lines.
+fn form(config: &Config) -> Form {
+    match config.log_format {
+        LogFormat::Legacy | LogFormat::Text => Form::Text,
+        LogFormat::Logfmt => Form::Logfmt,
+        LogFormat::Json => Form::Json,
+    }
 }
 
 /// Maps Redis' four levels; each is one level finer in the log crate.

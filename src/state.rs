@@ -263,7 +263,7 @@ pub struct Server {
     /// Memory of messages that are queued for replicas.
     pub replica_memory: ClientMemory,
     shutdown: Mutex<Stopping>,
-    log_level: OnceLock<Box<dyn Fn(config::LogLevel) + Send + Sync>>,
+    log_change: OnceLock<Box<dyn Fn(&Config) + Send + Sync>>,
     reload: OnceLock<Box<dyn Fn() + Send + Sync>>,
     listen: OnceLock<Box<Listen>>,
     /// Certificates and keys.
@@ -345,7 +345,7 @@ impl Server {
             client_memory: ClientMemory::default(),
             replica_memory: ClientMemory::default(),
             shutdown: Mutex::default(),
-            log_level: OnceLock::new(),
+            log_change: OnceLock::new(),
             reload: OnceLock::new(),
             listen: OnceLock::new(),
             tls: tls::Tls::default(),
@@ -615,15 +615,15 @@ impl Server {
         }
     }
 
-    /// Registers the function that changes the log level; once, by the main program.
-    pub fn on_log_level(&self, set: Box<dyn Fn(config::LogLevel) + Send + Sync>) {
-        let _ = self.log_level.set(set);
+    /// Registers the function that changes what is logged; once, by the main program.
+    pub fn on_log_change(&self, change: Box<dyn Fn(&Config) + Send + Sync>) {
+        let _ = self.log_change.set(change);
     }
 
-    /// Changes the log level.
-    pub fn set_log_level(&self, level: config::LogLevel) {
-        if let Some(set) = self.log_level.get() {
-            set(level);
+    /// Logs as this configuration says from now on.
+    pub fn change_log(&self, config: &Config) {
+        if let Some(change) = self.log_change.get() {
+            change(config);
         }
     }
 

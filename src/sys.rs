@@ -14,6 +14,7 @@ pub mod limits;
 pub mod listen;
 pub mod lock_order;
 pub mod log_file;
+pub mod logging;
 pub mod pause;
 pub mod prefetch;
 pub mod resolve;

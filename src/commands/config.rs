@@ -110,8 +110,11 @@ fn apply(server: &Server, old: &Config, new: &Config) -> CmdResult {
         undo(server, &changed, old);
         return Err(error);
     }
-    if changes("loglevel") {
-        server.set_log_level(new.loglevel);
+    if ["loglevel", "log-levels", "log-format"]
+        .into_iter()
+        .any(changes)
+    {
+        server.change_log(new);
     }
     if changes("maxmemory-policy")
         && let Some(warning) = no_eviction(new)

@@ -56,7 +56,7 @@ pub(super) fn discard_all(session: &mut Session, server: &Server) -> usize {
 fn set(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let (key, values) = (args[2], &args[4..]);
     let fieldset = ctx.session.fieldsets().get(args[3]).ok_or(UNKNOWN)?;
-    if fieldset.len() != values.len() {
+    if fieldset.field_count() != values.len() {
         return Err(OTHER_COUNT);
     }
     let existed = Members::load(ctx.txn, ctx.db, key, ValueType::Hash)?.is_some();

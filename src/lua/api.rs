@@ -378,7 +378,7 @@ fn log(args: &Args<'_>) -> Returned<()> {
         }
     }
     line.truncate(MAX_LOG_LINE);
-    log::log!(target: "script", level, "{}", String::from_utf8_lossy(&line));
+    log::log!(level, "{}", String::from_utf8_lossy(&line));
     Ok(())
 }
 

@@ -19,6 +19,7 @@ mod events;
 mod file;
 mod kind;
 mod lex;
+mod logs;
 mod lookup;
 mod memory;
 mod params;
@@ -44,6 +45,7 @@ pub use file::{ConfigError, Origin, Places, Reason, read_bounded};
 pub use kind::ParamKind;
 pub use lex::quote_always;
 pub use lex::{LexError, quote, split, words};
+pub use logs::LogLevels;
 pub use memory::{lack_of_memory, memory_budget};
 use params::PARAMS;
 pub use params::{Config, Flag, Param};
@@ -51,8 +53,8 @@ pub use rewrite::replace_file;
 pub use shared::SharedConfig;
 pub use types::{
     AllowAccess, AppendFsync, BufferLimit, BufferLimits, BusyScope, Directory, DumpName, FileName,
-    LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames, SanitizePayload,
-    SavePoints, Secret, TlsAuthClients, TlsAuthClientsUser, UserLines, WordFlags,
+    LogFormat, LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames,
+    SanitizePayload, SavePoints, Secret, TlsAuthClients, TlsAuthClientsUser, UserLines, WordFlags,
 };
 pub use value::{Source, ValueError};
 

@@ -32,7 +32,7 @@ impl Fieldset {
     }
 
     /// The number of fields.
-    pub fn len(&self) -> usize {
+    pub fn field_count(&self) -> usize {
         self.ends.len()
     }
 

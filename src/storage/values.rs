@@ -22,6 +22,7 @@ use crate::encoding::keys;
 use crate::encoding::values::ValueRef;
 use rocksdb::WriteBatch;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 /// Bytes of values, and values, that one commit moves.
@@ -185,11 +186,12 @@ impl Collector {
             self.known.remove(&gone);
         }
         for segment in closed {
-            if !self.known.contains_key(&segment.number()) {
+            if let Entry::Vacant(unknown) = self.known.entry(segment.number()) {
                 engine.note_closed(segment.number(), Some(now))?;
-                let (closed_at, drained) = (now, false);
-                self.known
-                    .insert(segment.number(), Known { closed_at, drained });
+                unknown.insert(Known {
+                    closed_at: now,
+                    drained: false,
+                });
             }
         }
         Ok(())

@@ -341,3 +341,75 @@ fn check_users(mut our: Conn, mut their: Conn) {
     assert!(passwords.iter().all(|password| password.len() == 64));
     assert_ne!(passwords[0], passwords[1]);
 }
+
+/// The lines of a server's log that are JSON objects.
+fn json_lines(server: &Server) -> Vec<serde_json::Value> {
+    let log = server.log();
+    let lines = log.lines().filter(|line| line.starts_with('{'));
+    lines
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect()
+}
+
+#[test]
+fn a_log_of_json_objects() {
+    let server = Server::start(&["--log-format", "json"]);
+    let mut conn = server.connect();
+    let log = server.log();
+    assert!(log.lines().all(|line| line.starts_with('{')), "{log}");
+    let script = r#"redis.log(redis.LOG_WARNING, 'a "quoted"\nword \\ \27[31m')"#;
+    conn.call(&["EVAL", script, "0"]);
+    wait_for("the line", || server.log().contains("quoted"));
+    let lines = json_lines(&server);
+    let line = lines
+        .iter()
+        .find(|line| line["message"].as_str().unwrap().contains("quoted"))
+        .unwrap();
+    let message = line["message"].as_str().unwrap();
+    assert!(
+        message.contains("a \"quoted\"") && message.contains("word \\"),
+        "{message}"
+    );
+    assert_eq!(line["level"], "warn");
+    assert!(
+        line["thread"].as_str().unwrap().starts_with("io-"),
+        "{line}"
+    );
+    assert_eq!(line["module"], "script");
+    let is_ours = |line: &serde_json::Value| line["module"].as_str().unwrap().starts_with("kedis");
+    assert!(lines.iter().any(is_ours), "{lines:?}");
+    let time = line["time"].as_str().unwrap();
+    assert!(time.len() == 24 && time.ends_with('Z'), "{time}");
+    conn.must("CONFIG SET log-format text");
+    conn.call(&["EVAL", "redis.log(redis.LOG_WARNING, 'as text')", "0"]);
+    wait_for("the line", || server.log().contains("as text"));
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("as text")).unwrap();
+    assert!(line.contains(" WARN  io-"), "{line}");
+}
+
+#[test]
+fn modules_are_logged_at_levels_of_their_own() {
+    let server = Server::start(&[]);
+    let mut conn = server.connect();
+    let accepted = |server: &Server| server.log().matches("Accepted ").count();
+    assert_eq!(accepted(&server), 0);
+    assert_eq!(
+        conn.call(&["CONFIG", "SET", "log-levels", "net verbose"]),
+        Value::ok()
+    );
+    server.connect().must("PING");
+    wait_for("a line of net", || accepted(&server) > 0);
+    assert!(!server.log().contains(" DEBUG memory"), "other modules");
+    assert_eq!(conn.call(&["CONFIG", "SET", "log-levels", ""]), Value::ok());
+    let before = accepted(&server);
+    server.connect().must("PING");
+    conn.must("PING");
+    assert_eq!(accepted(&server), before);
+    let refused = conn.call(&["CONFIG", "SET", "log-levels", "network debug"]);
+    let error = refused.error().unwrap();
+    assert!(
+        error.contains("must be one of the following: base"),
+        "{error}"
+    );
+}

@@ -15,11 +15,12 @@ use crate::storage::engine::options::{Compression, MachineShare};
 
 use super::events::NotifyEvents;
 use super::kind::ParamKind;
+use super::logs::LogLevels;
 use super::tls::{TlsCiphers, TlsCiphersuites, TlsProtocols};
 use super::types::{
-    AllowAccess, AppendFsync, BufferLimits, BusyScope, Directory, DumpName, FileName, LogLevel,
-    MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Ratio, Renames, SanitizePayload,
-    SavePoints, Secret, TlsAuthClients, TlsAuthClientsUser, UserLines, WordFlags,
+    AllowAccess, AppendFsync, BufferLimits, BusyScope, Directory, DumpName, FileName, LogFormat,
+    LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Ratio, Renames,
+    SanitizePayload, SavePoints, Secret, TlsAuthClients, TlsAuthClientsUser, UserLines, WordFlags,
 };
 use super::value::Field;
 
@@ -150,6 +151,10 @@ params! {
     pidfile: PathBuf = PathBuf::new() => "pidfile", ParamKind::Text, Start;
     /// How much is logged.
     loglevel: LogLevel = LogLevel::Notice => "loglevel", ParamKind::Choice(LogLevel::NAMES);
+    /// Levels of single modules in place of `loglevel`, as in `net debug storage warning`; the names are those of the modules in the code map.
+    log_levels: LogLevels = LogLevels::default() => "log-levels", ParamKind::Words("MODULE LEVEL ...");
+    /// Form of the lines: `text`, which `legacy` is, too; a JSON object each; or `logfmt`, words with names.
+    log_format: LogFormat = LogFormat::Legacy => "log-format", ParamKind::Choice(LogFormat::NAMES);
     /// Log file; empty logs to standard output. If it is moved away, a new one is created, with the next line or at a SIGHUP.
     logfile: PathBuf = PathBuf::new() => "logfile" | "logpath", ParamKind::Text, Start;
     /// Number of databases.
@@ -562,8 +567,6 @@ params! {
     locale_collate: String = String::new() => "locale-collate", ParamKind::Text, Inert;
     /// The service manager that is notified when the server is ready, reloads and stops: systemd through `NOTIFY_SOCKET` (`Type=notify` or `notify-reload`), upstart through a stop (`expect stop`), or, with `auto`, the one that is detected. A server that one of them has started stays in the foreground.
     supervised: &'static str = "no" => "supervised", ParamKind::Choice(&["upstart", "systemd", "auto", "no"]), Start;
-    /// The log has one form of lines.
-    log_format: &'static str = "legacy" => "log-format", ParamKind::Choice(&["legacy", "logfmt", "json"]), Inert;
     /// The log has one form of time stamps.
     log_timestamp_format: &'static str = "legacy" => "log-timestamp-format", ParamKind::Choice(&["legacy", "iso8601", "milliseconds"]), Inert;
     /// The system log can be fed from standard output.

@@ -99,6 +99,20 @@ choices! {
 }
 
 choices! {
+    /// The form of the lines of the log.
+    LogFormat {
+        /// Plain text; the name that Valkey has for its own.
+        Legacy = "legacy",
+        /// Plain text.
+        Text = "text",
+        /// Words with names.
+        Logfmt = "logfmt",
+        /// A JSON object each.
+        Json = "json",
+    }
+}
+
+choices! {
     /// Which commands are refused while a script is slow.
     BusyScope {
         /// Commands that need the script's keys.
