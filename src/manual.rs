@@ -18,6 +18,7 @@ macro_rules! pages {
         #[doc = "[configuration]: crate::manual::configuration\n"]
         #[doc = "[differences]: crate::manual::differences\n"]
         #[doc = "[durability]: crate::manual::durability\n"]
+        #[doc = "[copies]: crate::manual::durability#backups\n"]
         #[doc = "[damaged-files]: crate::manual::durability#damaged-files\n"]
         #[doc = "[full-disk]: crate::manual::durability#a-disk-that-is-full-or-fails\n"]
         #[doc = "[glossary]: crate::manual::glossary\n"]

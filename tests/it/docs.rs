@@ -52,6 +52,7 @@ const OTHER_NAMES: &[&str] = &[
     "NEW",
     "OLD",
     "ONE",
+    "TDIGEST",
     "URI",
     // A reason in ACL LOG.
     "tls-cert",

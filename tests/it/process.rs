@@ -349,6 +349,19 @@ fn the_log_is_about_this_server() {
 }
 
 #[test]
+fn lines_of_scripts_are_in_the_log() {
+    let server = Server::start(&["--loglevel", "notice"]);
+    let mut conn = server.connect();
+    for (level, text) in [("NOTICE", "wanted"), ("VERBOSE", "too detailed")] {
+        let script = format!("redis.log(redis.LOG_{level}, '{text}')");
+        conn.call(&["EVAL", &script, "0"]);
+    }
+    let log = server.log();
+    assert!(log.contains("wanted"), "{log}");
+    assert!(!log.contains("too detailed"), "{log}");
+}
+
+#[test]
 fn few_connections_at_a_time_are_still_all_of_them() {
     let server = Server::start(&["--max-new-connections-per-cycle", "1"]);
     let mut all: Vec<Conn> = (0..50).map(|_| server.connect()).collect();
