@@ -10,6 +10,7 @@ use kedis::sys::crash;
 use kedis::sys::daemon::{self, Detached, Side};
 use kedis::sys::logging::{Form, Levels, Logging};
 use kedis::sys::supervisor::Supervisor;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;

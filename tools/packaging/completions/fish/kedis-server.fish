@@ -47,6 +47,11 @@ verbose\t''
 notice\t''
 warning\t''
 nothing\t''"
+complete -c kedis-server -l log-levels -d 'Levels of single modules in place of `loglevel`, as in `net debug storage warning`; the names are those of the modules in the code map.' -r
+complete -c kedis-server -l log-format -d 'Form of the lines: `text`, which `legacy` is, too; a JSON object each; or `logfmt`, words with names.' -r -f -a "legacy\t''
+text\t''
+logfmt\t''
+json\t''"
 complete -c kedis-server -l logfile -d 'Log file; empty logs to standard output. If it is moved away, a new one is created, with the next line or at a SIGHUP.' -r -F
 complete -c kedis-server -l databases -d 'Number of databases.' -r
 complete -c kedis-server -l io-threads -d 'Threads that serve clients; 0 is one fewer than there are processors, and at least 1.' -r
