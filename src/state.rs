@@ -263,13 +263,15 @@ pub struct Server {
     /// Memory of messages that are queued for replicas.
     pub replica_memory: ClientMemory,
     shutdown: Mutex<Stopping>,
-    log_change: OnceLock<Box<dyn Fn(&Config) + Send + Sync>>,
+    log_change: OnceLock<Box<LogChange>>,
     reload: OnceLock<Box<dyn Fn() + Send + Sync>>,
     listen: OnceLock<Box<Listen>>,
     /// Certificates and keys.
     pub tls: tls::Tls,
 }
 
+/// Applies the parameters of the log.
+type LogChange = dyn Fn(&Config) + Send + Sync;
 /// Changes the addresses to listen on to those of a configuration.
 type Listen = dyn Fn(&Config) -> std::io::Result<()> + Send + Sync;
 
@@ -616,7 +618,7 @@ impl Server {
     }
 
     /// Registers the function that changes what is logged; once, by the main program.
-    pub fn on_log_change(&self, change: Box<dyn Fn(&Config) + Send + Sync>) {
+    pub fn on_log_change(&self, change: Box<LogChange>) {
         let _ = self.log_change.set(change);
     }
 

@@ -176,9 +176,18 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
+/// The samples of a histogram with the same labels.
+#[derive(Default)]
+struct Histogram {
+    /// Bounds and counts.
+    buckets: Vec<(f64, f64)>,
+    sum: Option<f64>,
+    count: Option<f64>,
+}
+
 /// Buckets rise with their bounds, and the last one has all.
 fn check_histograms(name: &str, family: &Family) {
-    let mut all: BTreeMap<Labels, (Vec<(f64, f64)>, Option<f64>, Option<f64>)> = BTreeMap::new();
+    let mut all: BTreeMap<Labels, Histogram> = BTreeMap::new();
     for (suffix, labels, value) in &family.samples {
         let mut labels = labels.clone();
         let bound = labels.remove("le");
@@ -186,13 +195,18 @@ fn check_histograms(name: &str, family: &Family) {
         match (suffix.as_str(), bound) {
             ("_bucket", Some(bound)) => {
                 let bound = bound.replace("+Inf", "inf").parse().unwrap();
-                histogram.0.push((bound, *value));
+                histogram.buckets.push((bound, *value));
             }
-            ("_sum", _) => histogram.1 = Some(*value),
-            _ => histogram.2 = Some(*value),
+            ("_sum", _) => histogram.sum = Some(*value),
+            _ => histogram.count = Some(*value),
         }
     }
-    for (labels, (buckets, sum, count)) in all {
+    for (labels, histogram) in all {
+        let Histogram {
+            buckets,
+            sum,
+            count,
+        } = histogram;
         let at = format!("{name} {labels:?}");
         for pair in buckets.windows(2) {
             assert!(pair[0].0 < pair[1].0, "{at}: bounds fall: {buckets:?}");
