@@ -9,6 +9,9 @@ use super::room::{Lender, Room};
 use crate::base::num::format_f64;
 use std::sync::Arc;
 
+/// For bulk strings of at least so many bytes, the buffer grows by little more than they need.
+const LONG: usize = 1 << 20;
+
 /// A buffer of replies, and the protocol version in which they are written.
 #[derive(Debug, Default)]
 pub struct Reply {
@@ -114,7 +117,14 @@ impl Reply {
         if !self.has_room(bytes.len()) {
             return;
         }
-        self.buf.reserve(bytes.len() + 16);
+        match bytes.len() < LONG {
+            true => self.buf.reserve(bytes.len() + 16),
+            // To double the buffer could take the length of all elements before it once more.
+            false => {
+                let more = (bytes.len() + 16).max(self.buf.len() / 4);
+                self.buf.reserve_exact(more);
+            }
+        }
         self.header(b'$', bytes.len());
         self.buf.extend_from_slice(bytes);
         self.crlf();
