@@ -280,7 +280,7 @@ fn a_server_without_what_tls_needs_does_not_start() {
     };
     let port = port.to_string();
     let text = start(&["--tls-port", &port]);
-    assert!(text.contains("No tls-cert-file configured!"), "{text}");
+    assert!(text.contains("No tls-cert-file configured"), "{text}");
     let (certificate, key) = (authority.file("server.crt"), authority.file("client.key"));
     let files = ["--tls-cert-file", &certificate, "--tls-key-file", &key];
     let text = start(&[&["--tls-port", &port], &files[..]].concat());
