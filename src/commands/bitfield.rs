@@ -273,7 +273,7 @@ fn key_flags(args: &[&[u8]]) -> KeyFlags {
     KeyFlags::RO.union(KeyFlags::ACCESS)
 }
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::write("bitfield", -2, bitfield)
         .syntax(

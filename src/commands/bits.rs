@@ -150,7 +150,7 @@ fn bitop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 /// One key that is read.
 pub(super) const READS: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::write("setbit", 4, setbit)
         .syntax("key offset:int value:int")

@@ -217,7 +217,7 @@ const MOVE: &[KeySpec] = &[
     KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT)),
 ];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::blocking("blmove", 6, blmove)
         .syntax(

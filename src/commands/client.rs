@@ -527,7 +527,7 @@ const SUBCOMMANDS: &[Command] = &[
     ),
 ];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[doc(
     Command::container("client", -2, SUBCOMMANDS).flags(Flags::SENTINEL),
     "2.4.0",

@@ -231,7 +231,7 @@ const SUBCOMMANDS: &[Command] = &[
     ),
 ];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[row(
     Command::session("command", -1, command)
         .complexity("O(N), N: all commands")

@@ -128,7 +128,7 @@ const SUBCOMMANDS: &[Command] = &[
     ),
 ];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[row(
     Command::container("commandlog", -2, SUBCOMMANDS),
     "Commands about the logs of commands that took long or were long",

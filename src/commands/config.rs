@@ -307,7 +307,7 @@ const SUBCOMMANDS: &[Command] = &[
     ),
 ];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[row(
     Command::container("config", -2, SUBCOMMANDS),
     "2.0.0",

@@ -212,7 +212,7 @@ const FIRST: Flags = SMALL
 const LAST: Flags = FIRST.union(Flags::SUBSCRIBED);
 const LOGIN: Flags = FIRST.union(Flags::SENTINEL);
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::session("auth", -2, auth)
         .syntax("[username@6.0.0] password")

@@ -78,7 +78,7 @@ pub fn named_dbs(args: &[&[u8]]) -> SmallVec<[DbIndex; 2]> {
     found.map_or_else(SmallVec::new, |found| found.command.named_dbs(args))
 }
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::read("dbsize", 1, dbsize)
         .flags(Flags::FAST)

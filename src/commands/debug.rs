@@ -541,7 +541,7 @@ const SUBCOMMANDS: &[Command] = &[
     ),
 ];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[row(
     Command::session("debug", -2, unknown)
         .subcommands(SUBCOMMANDS)

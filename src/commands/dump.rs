@@ -238,7 +238,7 @@ const fn restore_row(name: &'static str) -> Command {
         .categories(&["keyspace", "dangerous"])
 }
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::read("dump", 2, dump)
         .syntax("key")

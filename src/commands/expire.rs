@@ -219,7 +219,7 @@ fn pexpiretime(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 const CHANGED: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))];
 const READ: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::write("expire", -3, expire)
         .syntax("key seconds:int [condition=(NX|XX|GT|LT)@7.0.0]")

@@ -521,7 +521,7 @@ const fn sub(command: Command, flags: Flags, summary: &'static str) -> Command {
         .doc(Group::Scripting, "7.0.0", summary)
 }
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[Command::container(
     "function",
     -2,

@@ -229,7 +229,7 @@ const fn row(command: Command, syntax: &'static str, keys: &'static [KeySpec]) -
         .keys(keys)
 }
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     row(
         Command::write("hgetex", -5, hgetex),

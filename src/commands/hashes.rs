@@ -278,7 +278,7 @@ const DELETE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE)
 
 const GROWS: Flags = Flags::FAST.union(Flags::DENYOOM);
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::write("hdel", -3, hdel)
         .syntax("key field...")

@@ -79,7 +79,7 @@ fn set(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 const OVERWRITE: &[KeySpec] = &[KeySpec::at(2, KeyFlags::OW.union(KeyFlags::UPDATE))];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[Command::container(
     "himport",
     -2,

@@ -248,7 +248,7 @@ const SUBCOMMANDS: &[Command] = &[
     ),
 ];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[row(
     Command::container("hotkeys", -2, SUBCOMMANDS),
     "Commands about the keys that take most time and bytes",

@@ -113,7 +113,7 @@ fn pfselftest(ctx: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::write("pfadd", -2, pfadd)
         .syntax("key [element...]")

@@ -189,7 +189,7 @@ fn info(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[Command::session("info", -1, info)
     .syntax("[section...]")
     .complexity("O(N), N: sections")

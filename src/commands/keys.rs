@@ -205,7 +205,7 @@ const METADATA: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyFlags::RO)];
 const FROM: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE);
 const OVERWRITTEN: KeyFlags = KeyFlags::OW.union(KeyFlags::UPDATE);
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::write("del", -2, del)
         .syntax("key...")

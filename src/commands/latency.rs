@@ -298,7 +298,7 @@ const SUBCOMMANDS: &[Command] = &[
     ),
 ];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[row(
     Command::container("latency", -2, SUBCOMMANDS),
     "2.8.13",

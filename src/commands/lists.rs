@@ -479,7 +479,7 @@ const MOVE: &[KeySpec] = &[
 ];
 const GROW: Flags = Flags::DENYOOM.union(Flags::FAST);
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::read("lindex", 3, lindex)
         .syntax("key index:int")

@@ -319,7 +319,7 @@ const SUBCOMMANDS: &[Command] = &[
     ),
 ];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[row(
     Command::container("memory", -2, SUBCOMMANDS),
     "Commands about memory",

@@ -155,7 +155,7 @@ const MORE: KeySpec = KeySpec {
     ..KeySpec::after("KEYS", -2, MOVED.union(KeyFlags::INCOMPLETE))
 };
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[Command::write("migrate", -6, migrate)
     .syntax(
         "host port:int key-selector=(key|empty-string=\"\") destination-db:int timeout:int \

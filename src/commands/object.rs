@@ -118,7 +118,7 @@ fn help(ctx: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
 
 const KEY: &[KeySpec] = &[KeySpec::at(2, KeyFlags::RO)];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[Command::container(
     "object",
     -2,

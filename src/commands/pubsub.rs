@@ -274,7 +274,7 @@ const SUBCOMMANDS: &[Command] = &[
     ),
 ];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     doc(
         Command::session("psubscribe", -2, psubscribe)

@@ -503,7 +503,7 @@ const FOLLOW: Flags = Flags::ADMIN
     .union(Flags::NO_ASYNC_LOADING)
     .union(Flags::SLOW);
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::session("failover", -1, failover)
         .syntax("[TO target=(host port:int [FORCE])] [ABORT] [TIMEOUT milliseconds:int]")

@@ -363,7 +363,7 @@ const SAVING: Flags = Flags::ADMIN
     .union(Flags::NO_ASYNC_LOADING)
     .union(Flags::SLOW);
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::session("bgrewriteaof", 1, bgrewriteaof)
         .flags(SAVING)

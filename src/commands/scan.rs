@@ -163,7 +163,7 @@ fn scan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[Command::read("scan", -2, scan)
     .syntax("cursor:int [MATCH pattern] [COUNT count:int] [TYPE type@6.0.0]")
     .complexity("O(N), N: keys looked at, about COUNT")

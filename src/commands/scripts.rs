@@ -204,7 +204,7 @@ const fn sub(
         .doc(Group::Scripting, since, summary)
 }
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     row("eval", ScriptCall::Eval, "2.6.0", "Runs a script")
         .syntax("script numkeys:int [key...] [arg...]")

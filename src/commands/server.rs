@@ -117,7 +117,7 @@ fn levels(width: i64, height: i64) -> String {
     picture
 }
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::read("lolwut", -1, lolwut)
         .syntax("[VERSION version:int]")

@@ -97,7 +97,7 @@ fn add(
     Ok(())
 }
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[Command::write(NAME, -5, saddex)
     .syntax(
         "key [condition=(MNX|MXX)] [expiration=(EX seconds:int|PX milliseconds:int|EXAT \

@@ -358,7 +358,7 @@ const STORE: &[KeySpec] = &[
     KeySpec::range(2, -1, 1, KeyFlags::RO.union(KeyFlags::ACCESS)),
 ];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::write("sadd", -3, sadd)
         .syntax("key member...")

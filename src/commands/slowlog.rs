@@ -92,7 +92,7 @@ const SUBCOMMANDS: &[Command] = &[
     ),
 ];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[row(
     Command::container("slowlog", -2, SUBCOMMANDS),
     "2.2.12",

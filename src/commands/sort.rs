@@ -276,7 +276,7 @@ fn store_key(args: &[&[u8]], each: &mut dyn FnMut(usize)) {
 
 const SOURCE: KeyFlags = KeyFlags::RO.union(KeyFlags::ACCESS);
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[SORT, SORT_RO];
 
 const SORT: Command = Command::write("sort", -2, sort)

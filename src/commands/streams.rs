@@ -304,7 +304,7 @@ const LENGTH: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
 const UPDATE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))];
 const DELETE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::write("xadd", -5, xadd)
         .syntax(

@@ -526,7 +526,7 @@ fn set_key_flags(args: &[&[u8]]) -> KeyFlags {
     }
 }
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::write("append", 3, append)
         .syntax("key value")

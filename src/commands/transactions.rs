@@ -14,7 +14,7 @@ const fn row(command: Command, since: &'static str, summary: &'static str) -> Co
     command.doc(Group::Transactions, since, summary)
 }
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     row(
         Command::own("discard", 1, Own::Discard)

@@ -501,7 +501,7 @@ const TAKES: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DEL
 const POPS: &[KeySpec] = &[KeySpec::at(1, TAKES)];
 const INCREMENTS: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE);
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::write("zadd", -4, zadd)
         .places(3)

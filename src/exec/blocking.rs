@@ -395,7 +395,7 @@ impl Executor {
     ) -> Result<bool, Error> {
         let hashes: KeyHashes = keys.map(|key| self.txn.key_hash(db, key)).collect();
         if hashes.len() > MANY && self.thread.worker.is_some() {
-            // Who holds nothing locks so many as a set, and holds up no other keys.
+            // A turn that holds no keys can lock these as one set: other keys stay free meanwhile.
             let committed = self.txn.commit();
             committed.map_err(|error| self.note_failure(error))?;
         }

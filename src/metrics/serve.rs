@@ -1,10 +1,13 @@
 //! The thread `metrics`: it listens, reads requests and answers them.
 //!
-//! Nothing that a client does holds it up or makes it take more memory: there are at most
-//! [`SCRAPERS`] connections with bounded buffers, a request and a response have [`REQUEST_TIME`]
-//! each, at the end what a client still sends is read for [`END_TIME`], so that it gets the last response, and when all connections are in use, a new one replaces the one that has been in its
-//! state for longest. A page is made again only after a time in which the thread may have used a
-//! tenth of a processor for pages.
+//! No client can block the thread or make it take more memory:
+//!
+//! - There are at most [`SCRAPERS`] connections, with bounded buffers. When all are in use, a new
+//!   one replaces the one that has been in its state for longest.
+//! - A request and a response have [`REQUEST_TIME`] each. After the last response the thread reads
+//!   for [`END_TIME`] what the client still sends, so that the client gets the response.
+//! - A page is made again only after a time in which the thread may have used a tenth of a
+//!   processor for pages.
 
 use super::health;
 use super::http::{Asked, HEAD_MAX, Parsed, Request, Response, Status, parse};

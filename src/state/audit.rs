@@ -1,8 +1,8 @@
 //! The audit log: lines about refused logins and commands and about administrative commands, in
 //! a file of their own.
 //!
-//! Who has something to record queues a line; a thread of its own writes them, so that nobody
-//! else waits for the disk. The queue is bounded: what does not fit, or cannot be written, is
+//! The thread that runs a command queues a line, and a thread of its own writes the lines, so that
+//! commands do not wait for the disk. The queue is bounded: what does not fit, or cannot be written, is
 //! counted as lost, and the log of the server says so once, until lines are written again.
 
 use crate::sys::log_file::{LogFile, Reopen};

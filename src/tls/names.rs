@@ -1,6 +1,6 @@
-//! The names of whom a certificate is for.
+//! The names of the subject of a certificate.
 //!
-//! Whoever gets a certificate has a say in what stands in it, so a name is compared as it is: a
+//! The subject can influence what its certificate contains, so a name is compared as it is: a
 //! text of bytes, as long as it says. What is in an encoding whose bytes mean something else than
 //! the same bytes of a user's name, or has a NUL in it, is no name.
 

@@ -155,7 +155,7 @@ fn clients_show_certificates_as_the_settings_ask() {
     }
 }
 
-/// Who a client is must not get lost with the whole handshake.
+/// A session that goes on has no whole handshake, in which the certificate would come.
 #[test]
 fn the_certificate_of_a_client_is_known_in_a_session_that_goes_on() {
     let authority = Authority::new();

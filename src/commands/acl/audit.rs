@@ -18,8 +18,8 @@ const BOUNDS: Bounds = Bounds {
     arg_bytes: 128,
 };
 
-/// Bytes of a user's name in a line. Whoever logs in chooses the name, and what stands behind it
-/// must have room.
+/// Bytes of a user's name in a line. A client chooses the name with which it tries to log in, and the
+/// rest of the line must have room.
 const NAME_BYTES: usize = 256;
 
 fn put(line: &mut Vec<u8>, name: &str, value: impl AsRef<[u8]>) {
@@ -29,7 +29,7 @@ fn put(line: &mut Vec<u8>, name: &str, value: impl AsRef<[u8]>) {
     line.extend_from_slice(value.as_ref());
 }
 
-/// Who did it, and where.
+/// The beginning of a line: time, event, context, user, client and address.
 fn begin(event: &str, at: String, context: Context, user: &[u8], session: (u64, &str)) -> Vec<u8> {
     let mut line = at.into_bytes();
     line.push(b' ');

@@ -310,7 +310,7 @@ const fn claimed(change: KeyFlags) -> KeySpec {
     }
 }
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::write("xautoclaim", -6, xautoclaim)
         .places(3)

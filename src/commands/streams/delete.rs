@@ -218,7 +218,7 @@ fn xackdel(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 const DELETE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::write("xackdel", -6, xackdel)
         .syntax("key group [condition=(KEEPREF|DELREF|ACKED)] IDS ids=(numids:int id...)")

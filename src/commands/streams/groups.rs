@@ -404,7 +404,7 @@ const INSERT: &[KeySpec] = &[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT)
 const DELETE: &[KeySpec] = &[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::DELETE))];
 const UPDATE: &[KeySpec] = &[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::UPDATE))];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::write("xack", -4, xack)
         .syntax("key group id...")

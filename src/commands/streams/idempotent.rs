@@ -113,7 +113,7 @@ fn xcfgset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 const UPDATE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::write("xcfgset", -2, xcfgset)
         .syntax(

@@ -259,7 +259,7 @@ fn xinfo_help(ctx: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
 
 const READ: &[KeySpec] = &[KeySpec::at(2, KeyFlags::RO.union(KeyFlags::ACCESS))];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[Command::container(
     "xinfo",
     -2,

@@ -126,7 +126,7 @@ fn log_released(ctx: &mut WriteCtx<'_>, key: &[u8], group: &[u8], released: &[(S
     ctx.txn.effect(ctx.db, &effect);
 }
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[Command::write("xnack", -7, xnack)
     .syntax(
         "key group mode=(SILENT|FAIL|FATAL) IDS ids=(numids:int id...) \

@@ -754,7 +754,7 @@ const STREAMS_OF_GROUP: KeySpec = KeySpec {
     ..streams(4)
 };
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::blocking_read("xread", -4, xread)
         .syntax(

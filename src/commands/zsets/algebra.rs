@@ -356,7 +356,7 @@ const STORES: &[KeySpec] = &[
     KeySpec::numkeys(2, KeyFlags::RO.union(KeyFlags::ACCESS)),
 ];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::read("zunion", -3, zunion)
         .syntax(

@@ -352,7 +352,7 @@ const STORES: &[KeySpec] = &[
     KeySpec::at(2, KeyFlags::RO.union(KeyFlags::ACCESS)),
 ];
 
-/// The table.
+/// The rows of these commands in the command table.
 pub const COMMANDS: &[Command] = &[
     Command::read("zrange", -4, zrange)
         .syntax(

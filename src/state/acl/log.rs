@@ -129,7 +129,7 @@ impl AclLog {
     /// Adds a refusal; `max_len` is `acllog-max-len`.
     pub fn add(&self, mut new: Refused, max_len: usize) {
         for text in [&mut new.object, &mut new.username] {
-            // Whoever may connect chooses them.
+            // Clients choose them, also before they have logged in.
             text.truncate(KEPT_NAME_BYTES);
             text.shrink_to_fit();
         }

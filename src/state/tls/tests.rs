@@ -75,7 +75,7 @@ fn settings_that_come_while_files_are_read_stay() {
     let tls = Tls::default();
     tls.apply(&files.config("first")).unwrap();
     is(&tls, "01");
-    // Whoever reads the certificate waits until it is written.
+    // A thread that reads a certificate from a pipe waits until the pipe is written.
     let (certificate, key) = Files::made(3);
     let pipe = files.path("pipe");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

@@ -49,7 +49,7 @@ impl Rows for AllRows {
         Ok(self.0.get(&node).cloned().ok_or(CORRUPT)?)
     }
 
-    /// Whoever has all rows walks over them.
+    /// Elements have no hash: all rows are read one after the other.
     fn hash(&self, _: &[u8]) -> u64 {
         0
     }
