@@ -294,8 +294,10 @@ fn long_names_are_cut_wherever_they_are_kept() {
         let denied = ["ACL", "DRYRUN", &n.to_string()];
         assert!(conn.call(&denied).error().is_some());
     }
+    // Whole names of 1 MiB in 300 entries are 300 MiB. What comes and goes meanwhile, as buffers
+    // of requests, is about 16 MiB.
     let after = admin.info_number("memory", "used_memory");
-    assert!(after < before + (16 << 20), "{before}, {after}");
+    assert!(after < before + (100 << 20), "{before}, {after}");
     conn.must("SLOWLOG RESET");
     for line in log.text().lines() {
         assert!(line.len() < 4096, "{line}");

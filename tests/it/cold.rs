@@ -553,6 +553,11 @@ fn a_swap_of_dbs_fails_only_the_transactions_that_watch_what_changed() {
     conn.must("SELECT 2");
     conn.must("SET there 1");
     conn.must("SELECT 0");
+    // A full sync after WATCH would fail every transaction.
+    on_replica.must("SELECT 2");
+    wait_for("the key on the replica", || {
+        on_replica.must("EXISTS there") == Value::Int(1)
+    });
     let swaps = [
         "SWAPDB 1 2",
         "EVAL return{redis.call('SWAPDB',2,1)} 0",

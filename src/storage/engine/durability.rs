@@ -224,6 +224,21 @@ impl Engine {
         self.durability.durable.load(Ordering::Acquire) >= number.0
     }
 
+    /// Whether all that a thread can have read or written is safe from a crash as soon as it can be
+    /// read: without `appendfsync always`. RocksDB shows the rows of a batch once the operating system
+    /// has the batch. So nobody waits for a batch that is being written, however large it is.
+    fn is_safe_once_visible(&self) -> bool {
+        let durability = &self.durability;
+        // In this order: commits after `appendfsync always` has begun are not safe yet.
+        let written = durability.written();
+        if durability.fsync_each.load(Ordering::Acquire) {
+            return false;
+        }
+        // Also the commits from before `appendfsync always` ended, for which ticks may wait.
+        durability.durable.fetch_max(written, Ordering::AcqRel);
+        true
+    }
+
     /// Returns once everything that this thread can have read or written is
     /// safe from a crash of the process (with fsync: of the machine).
     ///
@@ -235,18 +250,18 @@ impl Engine {
             return Ok(());
         }
         let durability = &self.durability;
+        if self.is_safe_once_visible() {
+            return Ok(());
+        }
         let _one_at_a_time = durability.flush.lock();
         while !self.is_durable(seen) {
+            if self.is_safe_once_visible() {
+                return Ok(());
+            }
             let reached = self.committed();
             if reached.written < seen.0 {
                 // Another thread is between begin and end of its write: wait for it.
                 drop(self.commit.lock());
-                continue;
-            }
-            if !durability.fsync_each.load(Ordering::Relaxed) {
-                durability
-                    .durable
-                    .fetch_max(reached.written, Ordering::AcqRel);
                 continue;
             }
             if self.has_failed() {
@@ -274,11 +289,8 @@ impl Engine {
         busy: Duration,
     ) -> Sync {
         let durability = &self.durability;
-        if self.is_durable(self.last_seen()) {
+        if self.is_durable(self.last_seen()) || self.is_safe_once_visible() {
             return Sync::None;
-        }
-        if !durability.fsync_each.load(Ordering::Relaxed) {
-            return Sync::Now;
         }
         if durability.is_short_for(busy) {
             return Sync::Own;
@@ -402,6 +414,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::StorageConfig;
 
     const US: Duration = Duration::from_micros(1);
 
@@ -431,5 +444,40 @@ mod tests {
         let again = [&slow[..], &[200; 20]].concat();
         assert!(after(&again).is_short_for(US));
         assert!(after(&[0; 30]).is_short_for(Duration::ZERO));
+    }
+
+    fn engine() -> (tempfile::TempDir, std::sync::Arc<Engine>) {
+        let dir = tempfile::tempdir().unwrap();
+        let config = StorageConfig::for_tests(dir.path().join("db"));
+        let engine = Engine::open(config).unwrap();
+        (dir, engine)
+    }
+
+    /// The replies to requests that wrote nothing once waited until a large batch of another thread
+    /// was written.
+    #[test]
+    fn nobody_waits_for_a_batch_that_is_being_written() {
+        let (_dir, engine) = engine();
+        let writing = engine.commit.lock();
+        let number = engine.durability.begin();
+        assert_eq!(engine.want_sync(0, || 1, Duration::ZERO), Sync::None);
+        engine.make_durable().unwrap();
+        engine.durability.wrote(number);
+        drop(writing);
+    }
+
+    #[test]
+    fn what_waits_for_a_sync_ends_when_syncs_are_no_longer_asked_for() {
+        let (_dir, engine) = engine();
+        engine.set_fsync_each(true);
+        let commit = engine.commit.lock();
+        let number = engine.durability.begin();
+        engine.durability.wrote(number);
+        drop(commit);
+        let seen = engine.last_seen();
+        assert!(!engine.is_durable(seen));
+        engine.set_fsync_each(false);
+        engine.make_durable().unwrap();
+        assert!(engine.is_durable(seen));
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::storage::{Result, StorageError};
 use rocksdb::{AsRawPtr, ErrorKind, Options};
+use std::backtrace::Backtrace;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -89,6 +90,17 @@ pub(in crate::storage) fn is_io_thread() -> bool {
 pub fn count_as_io_thread() {
     IS_IO_THREAD.set(true);
     kedis_reads_on_io_thread();
+}
+
+/// Called by `disk/files.cc` when an IO thread reads a table and may wait for the disk, which must not
+/// happen: builds for tests log from where.
+#[allow(unsafe_code)]
+#[unsafe(no_mangle)]
+extern "C" fn kedis_io_thread_reads() {
+    if cfg!(debug_assertions) {
+        let stack = Backtrace::force_capture();
+        log::error!("an IO thread reads a table and may wait for the disk\n{stack}");
+    }
 }
 
 /// Makes each read that waits for the disk take so many microseconds longer, for tests and

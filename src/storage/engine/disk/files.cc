@@ -64,6 +64,9 @@ void kedis_disk_failed(const void* disk, const char* text, size_t len);
 void kedis_disk_free(const void* disk);
 }
 
+// Defined in `../waiting.rs`: an IO thread reads a table and may wait for the disk.
+extern "C" void kedis_io_thread_reads();
+
 namespace {
 
 class Disk final {
@@ -214,7 +217,10 @@ void CountRead(size_t bytes) {
 
 void CountWaitingRead() {
   waiting_reads.fetch_add(1, std::memory_order_relaxed);
-  if (is_io_thread) waiting_reads_of_io_threads.fetch_add(1, std::memory_order_relaxed);
+  if (is_io_thread) {
+    waiting_reads_of_io_threads.fetch_add(1, std::memory_order_relaxed);
+    kedis_io_thread_reads();
+  }
   const uint64_t us = read_delay_us.load(std::memory_order_relaxed);
   if (us > 0) std::this_thread::sleep_for(std::chrono::microseconds(us));
 }
