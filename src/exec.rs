@@ -145,7 +145,7 @@ struct Request {
     bytes: usize,
     /// On a worker: whether it has waited for tables, and waits with its keys locked from now on.
     waited: bool,
-    /// On a thread that may wait: whether it does not, because it holds locks.
+    /// On a thread that may wait: whether it does not, because it holds locks, and can be taken back.
     in_memory: bool,
 }
 
@@ -158,7 +158,7 @@ pub struct Retry {
     pub shown: bool,
     /// The state of the random numbers before the first attempt: each attempt draws the same ones,
     /// and so needs the same rows.
-    seed: Option<u64>,
+    pub seed: Option<u64>,
 }
 
 impl Executor {

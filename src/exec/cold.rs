@@ -22,11 +22,28 @@ impl Executor {
         self.txn.take_cold_reads()
     }
 
-    /// Asks for the rows of keys that later requests will need.
-    pub fn look_ahead_for<'k>(&self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) {
-        if !self.txn.has_many_cold_reads() {
-            self.txn.look_for(keys);
+    /// Asks for rows that a later request will need; returns whether others may ask for more.
+    pub fn look_ahead_for(&self, session: &Session, args: &[&[u8]]) -> bool {
+        if self.txn.has_many_cold_reads() || self.txn.has_a_round_of_cold_reads() {
+            return false;
         }
+        if let Ok(found) = self.resolve(args) {
+            let mut scope = Scope::default();
+            scope.command(session.db(), found.command, args);
+            self.txn.look_for(scope.keys());
+            self.look_for_elements(&scope, args);
+        }
+        true
+    }
+
+    /// Asks for what a command needs of the collections under its keys. The words after a single key
+    /// may be members.
+    fn look_for_elements(&self, scope: &Scope<'_>, args: &[&[u8]]) {
+        let members = match scope.keys().nth(1) {
+            None => args.get(2..).unwrap_or_default(),
+            Some(_) => &[],
+        };
+        self.txn.look_for_elements(scope.keys(), members);
     }
 
     /// Whether a request that was taken back waits for its reads. Otherwise it goes to a worker,
@@ -43,16 +60,23 @@ impl Executor {
         }
         // Its arguments may be members of the collection one of whose rows it has missed.
         self.txn.look_for_members(args.get(2..).unwrap_or_default());
-        if self.request.retry.rounds > 0 {
-            return;
-        }
+        let is_first = self.request.retry.rounds == 0;
         if let (Handler::Own(Own::Exec), Some(multi)) = (&command.handler, session.multi()) {
-            let scope = self.scope_of(session.db(), &multi.queue);
-            return self.txn.look_for(scope.keys());
+            // Its commands have said themselves what they lack of their collections.
+            if is_first {
+                let scope = self.scope_of(session.db(), &multi.queue);
+                self.txn.look_for(scope.keys());
+            }
+            return;
         }
         let mut scope = Scope::default();
         scope.command(session.db(), command, args);
-        self.txn.look_for(scope.keys());
+        if is_first {
+            self.txn.look_for(scope.keys());
+        }
+        if scope.keys().nth(1).is_some() {
+            self.look_for_elements(&scope, args);
+        }
     }
 
     /// Whether keys of a scope are not in memory; then they are asked for.

@@ -278,6 +278,8 @@ impl Executor {
             });
         }
         if lasting {
+            // It cannot be taken back.
+            self.request.in_memory = false;
             self.make_queue_ahead(session, &multi.queue)?;
         }
         for (db, key) in watch.into_iter().flat_map(|watch| watch.keys()) {
@@ -299,7 +301,7 @@ impl Executor {
                 reply.null_array();
                 return Ok(self.end_unit()?);
             }
-            match self.run_queue(session, &multi.queue, reply) {
+            match self.run_queue(session, &multi.queue, !scripts, reply) {
                 Err(Stop::Conflict) if !alone && !self.must_end() => {
                     // A script touched a key that it did not declare.
                     self.roll_back_unit()?;
@@ -376,11 +378,28 @@ impl Executor {
         &mut self,
         session: &mut Session,
         queue: &[Request],
+        goes_on: bool,
         reply: &mut Reply,
     ) -> Result<(), Stop> {
         reply.array(queue.len());
-        let mut requests = queue.iter();
-        requests.try_for_each(|request| self.run_queued(session, &request.args(), reply))
+        let mut lacks_rows = false;
+        for request in queue {
+            let args = request.args();
+            match self.run_queued(session, &args, reply) {
+                // The transaction will be taken back. The commands behind this one still run, to say
+                // what they lack, so that all of it is read together.
+                Err(Stop::Cold) if goes_on && !self.txn.has_a_round_of_cold_reads() => {
+                    self.txn.look_for_members(args.get(2..).unwrap_or_default());
+                    lacks_rows = true;
+                }
+                Err(_) if lacks_rows => break,
+                done => done?,
+            }
+        }
+        match lacks_rows {
+            true => Err(Stop::Cold),
+            false => Ok(()),
+        }
     }
 
     /// Runs one queued command; only a conflict or a slow command is an error here.

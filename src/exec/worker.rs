@@ -7,6 +7,8 @@ use crate::commands::scripts::busy;
 use crate::resp::Reply;
 use crate::state::workers::{Done, Job, ReadyKeys, Worker};
 use crate::state::{Server, Session};
+use crate::storage::engine::cold_reads::ColdRead;
+use std::time::Instant;
 
 /// How long a request waits at most for the memory of its reply.
 const MAX_ROOM_WAIT_MS: u64 = 60_000;
@@ -60,10 +62,34 @@ impl Executor {
         }
     }
 
-    /// Runs one request to its end, on a worker, in a tick of its own. Returns the job if it
-    /// cannot run now. Messages to other clients are sent before the reply, messages to the
-    /// client itself after it.
+    /// Runs one request to its end, on a worker. Returns the job if it cannot run now. Messages to
+    /// other clients are sent before the reply, messages to the client itself after it.
+    ///
+    /// As long as that makes sense, the request is taken back when it lacks rows, which are read
+    /// while no key is locked.
     pub fn run_job(&mut self, mut job: Job) -> Option<Job> {
+        loop {
+            let began = Instant::now();
+            let (mut again, reads) = self.try_job(job)?;
+            let Some(reads) = reads else {
+                return Some(again);
+            };
+            let attempts = again.attempts.as_mut();
+            if !attempts.is_some_and(|attempts| attempts.are_worth(began.elapsed(), &reads)) {
+                again.attempts = None;
+            }
+            let began = Instant::now();
+            self.server.engine.wait_for_reads(reads);
+            if let Some(attempts) = &mut again.attempts {
+                attempts.note_reads(began.elapsed());
+            }
+            job = again;
+        }
+    }
+
+    /// Tries to run a request in a tick of its own. Returns the job if it has not ended, and what
+    /// must be read first, if anything must.
+    fn try_job(&mut self, mut job: Job) -> Option<(Job, Option<Vec<ColdRead>>)> {
         let worker = self.thread.worker.clone()?;
         let mut reply = Reply::new(job.session.resp3);
         if self.server.clients.get(job.session.info.id).is_none() {
@@ -79,17 +105,22 @@ impl Executor {
         let waits = job.wanted > 0 && waited_ms < MAX_ROOM_WAIT_MS;
         if waits && !self.server.find_room(self.config(), job.wanted) {
             worker.end();
-            return Some(job);
+            return Some((job, None));
         }
         self.request.accesses_noted = job.noted;
         self.request.waited = job.waited;
         let retry = Retry {
             shown: job.shown,
+            seed: job.seed,
             ..Retry::default()
         };
         self.begin_request(job.lent, job.request.len(), retry);
+        self.request.in_memory = job.attempts.is_some();
         let outcome = self.run(&mut job.session, &job.request.args(), &mut reply);
+        self.request.in_memory = false;
+        let reads = (outcome == Outcome::Cold).then(|| self.take_cold_reads());
         job.shown = self.request.retry.shown;
+        job.seed = self.request.retry.seed;
         job.noted = self.request.accesses_noted;
         worker.request_done();
         // Otherwise a worker has no read budget.
@@ -112,9 +143,9 @@ impl Executor {
         job.wanted = wanted.unwrap_or(0);
         let (again, mut done) = match outcome {
             _ if wanted.is_some() => (Some(job), None),
-            Outcome::Paused => (Some(job), None),
+            Outcome::Paused | Outcome::Cold => (Some(job), None),
             Outcome::Slow if lacked_tables || is_over => (Some(job), None),
-            Outcome::Slow | Outcome::Cold => {
+            Outcome::Slow => {
                 reply.error("ERR this takes too long here");
                 (None, Some(job.session))
             }
@@ -140,7 +171,7 @@ impl Executor {
         if let Err(error) = self.txn.wait_for_lacked_tables() {
             log::debug!("a worker cannot wait for tables: {error}");
         }
-        again
+        again.map(|job| (job, reads))
     }
 
     /// Serves the clients that wait for these keys, on a worker.

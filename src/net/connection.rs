@@ -37,8 +37,10 @@ const READ_BUDGET: usize = 256 << 10;
 const REQUEST_BUDGET: u32 = 2048;
 /// Bytes of a connection that are read ahead of its turn.
 pub const READ_AHEAD: usize = 8 << 10;
-/// Requests of a connection whose keys are read from the disk together.
+/// Requests of a connection whose rows are read from the disk together.
 const COLD_AHEAD: usize = 128;
+/// Nothing is read ahead for requests with more bytes, and for those behind them.
+const REQUEST_AHEAD: usize = 16 << 10;
 /// Larger buffers are freed once they are empty.
 const KEEP_BUFFER: usize = 64 << 10;
 /// A request of so many bytes goes to a worker with its buffer, and is not copied.
@@ -680,16 +682,26 @@ impl Connection {
         }
     }
 
-    /// Asks for the rows of the keys of the next requests, while the one before them waits for
-    /// its own.
+    /// Asks for the rows that the next requests need, while the one before them waits for its own.
     fn look_ahead(&self, executor: &Executor, mut input: &[u8]) {
-        let db = self.session.db();
-        let keys = std::iter::from_fn(|| {
-            let (key, len) = next_key(input)?;
-            input = &input[len..];
-            Some((db, key))
-        });
-        executor.look_ahead_for(keys.take(COLD_AHEAD));
+        let limits = Limits {
+            max_bulk_len: REQUEST_AHEAD,
+            authenticated: true,
+        };
+        let mut parser = Parser::new();
+        for _ in 0..COLD_AHEAD {
+            let part = &input[..input.len().min(REQUEST_AHEAD)];
+            let Ok(Progress::Complete { consumed }) = parser.advance(part, &limits) else {
+                return;
+            };
+            let args = parser.args(part);
+            if !args.is_empty() && !executor.look_ahead_for(&self.session, &args) {
+                return;
+            }
+            drop(args);
+            parser.reset();
+            input = &input[consumed..];
+        }
     }
 
     /// Sends a protocol error and ends the connection.

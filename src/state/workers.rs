@@ -26,6 +26,7 @@ use super::request::Request;
 use crate::base::time::UnixMs;
 use crate::resp::Reply;
 use crate::state::{ClientId, Clients};
+use crate::storage::engine::cold_reads::Attempts;
 use crate::storage::engine::locks::Owner;
 use crate::storage::{DbIndex, StorageError};
 use crate::sys::lock_order::{self, Lock, RwLock};
@@ -84,6 +85,10 @@ pub struct Job {
     pub wanted: u64,
     /// Since when it waits for that memory, Unix ms.
     pub wanted_since_ms: UnixMs,
+    /// How it was tried without waiting for the disk; `None`: it is not tried so any more.
+    pub attempts: Option<Attempts>,
+    /// The state of the random numbers before the first attempt.
+    pub seed: Option<u64>,
 }
 
 impl Job {
@@ -100,6 +105,8 @@ impl Job {
             lent: 0,
             wanted: 0,
             wanted_since_ms: UnixMs::NONE,
+            attempts: Some(Attempts::default()),
+            seed: None,
         }
     }
 }

@@ -12,7 +12,8 @@
 //! * A uniform sample picks one of equally wide buckets of the range, and one of
 //!   [`SLOTS`] slots in it. If the bucket has that many members, the slot's member is
 //!   the sample, otherwise the draw is repeated. Each member owns one slot, so all are
-//!   equally likely, whatever the gaps between their hashes.
+//!   equally likely, whatever the gaps between their hashes. A draw that hits a member whose time
+//!   is over is repeated, too.
 
 use super::OpResult;
 use super::timed_rows::TimedRows;
@@ -54,6 +55,9 @@ const BLOCK: u64 = 1 << 18;
 /// Most bytes of members and values in a block of samples.
 const BLOCK_BYTES: usize = 32 << 20;
 
+/// If less than one in so many stored members lives, a walk finds one sooner than draws do.
+const FEW_LIVE: u64 = 64;
+
 /// A collection has another number of members than its meta row states.
 const MISCOUNTED: Corrupt = Corrupt("collection count");
 
@@ -68,6 +72,30 @@ pub struct HashedRows {
     pub id: CollectionId,
     /// Elements whose own time is over at this moment are not seen; 0 if there are none.
     pub(super) over_ms: UnixMs,
+}
+
+/// How many members a collection has.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    /// Those whose time is not over.
+    pub(super) living: u64,
+    /// Those that have rows.
+    pub(super) stored: u64,
+}
+
+impl Size {
+    /// Of a collection without times.
+    pub fn untimed(members: u64) -> Size {
+        Size {
+            living: members,
+            stored: members,
+        }
+    }
+
+    /// Whether draws find members soon.
+    fn suits_draws(&self) -> bool {
+        self.living > COUNTED_MAX && self.living.saturating_mul(FEW_LIVE) >= self.stored
+    }
 }
 
 impl HashedRows {
@@ -164,8 +192,8 @@ impl HashedRows {
         }
     }
 
-    /// Walks over at least `count` members from the cursor on. Returns the next cursor,
-    /// 0 at the end.
+    /// Walks over at least `count` members from the cursor on, among which those whose time is over
+    /// count, too. Returns the next cursor, 0 at the end.
     pub fn scan(
         &self,
         view: &mut View,
@@ -178,14 +206,16 @@ impl HashedRows {
         }
         let from = keys::hashed_from(self.tag, self.id, cursor << CURSOR_SHIFT);
         let (mut seen, mut last, mut next) = (0, None, 0);
-        self.walk(view, &from, &self.end(), |hash, member, value| {
+        self.walk_stored(view, &from, &self.end(), |hash, member, value, over| {
             let place = hash >> CURSOR_SHIFT;
             if seen >= count && last != Some(place) {
                 next = place;
                 return ControlFlow::Break(());
             }
             (seen, last) = (seen + 1, Some(place));
-            each(member, value);
+            if !over {
+                each(member, value);
+            }
             ControlFlow::Continue(())
         })?;
         Ok(next)
@@ -220,27 +250,82 @@ impl HashedRows {
         Ok(())
     }
 
-    /// Calls `each` with a member drawn uniformly from `len`.
+    /// Calls `each` with a member drawn uniformly from the living ones.
     ///
     /// # Errors
     /// The collection is empty, or has fewer members.
     pub fn sample(
         &self,
         view: &mut View,
-        len: u64,
+        size: Size,
         mut each: impl FnMut(&[u8], &[u8]),
     ) -> OpResult<()> {
-        if len <= COUNTED_MAX || self.over_ms.is_some() {
-            let index = fastrand::u64(..len.max(1));
-            return self.nth(view, len, index, &mut each);
+        if !size.suits_draws() {
+            let index = fastrand::u64(..size.living.max(1));
+            return self.nth(view, size.living, index, &mut each);
         }
+        let mut found = false;
+        self.draw_some(view, size, 1, &mut |member, value| {
+            found = true;
+            each(member, value);
+            ControlFlow::Break(())
+        })?;
+        match found {
+            true => Ok(()),
+            false => self.nth(view, size.living, 0, &mut each),
+        }
+    }
+
+    /// Calls `each` with at most `count` members that are drawn independently, until it breaks.
+    /// Calls it less often if draws find none, which does not happen with correct counts.
+    fn draw_some(
+        &self,
+        view: &mut View,
+        size: Size,
+        count: u64,
+        each: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> OpResult<()> {
         let (from, to) = (self.first(), self.end());
-        let mut rows = view.scan(self.db, &from, &to, Direction::Forward)?;
-        if self.draw(&mut rows, len, &mut each)? {
+        let mut left = count;
+        if self.over_ms.is_some() {
+            while left > 0 {
+                let Some((member, value)) = self.draw_living(view, size.stored)? else {
+                    break;
+                };
+                left -= 1;
+                if each(&member, &value).is_break() {
+                    break;
+                }
+            }
             return Ok(());
         }
-        drop(rows);
-        self.nth(view, len, 0, &mut each)
+        let mut rows = view.scan(self.db, &from, &to, Direction::Forward)?;
+        let mut flow = ControlFlow::Continue(());
+        while left > 0 && flow.is_continue() {
+            left -= 1;
+            let mut take = |member: &[u8], value: &[u8]| flow = each(member, value);
+            if !self.draw(&mut rows, size.stored, &mut take)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Draws from more than [`COUNTED_MAX`] stored members until one lives.
+    fn draw_living(&self, view: &mut View, stored: u64) -> OpResult<Option<(Vec<u8>, Vec<u8>)>> {
+        let (from, to) = (self.first(), self.end());
+        let mut drawn = (Vec::new(), Vec::new());
+        for _ in 0..MAX_TRIES {
+            let mut rows = view.scan(self.db, &from, &to, Direction::Forward)?;
+            let found = self.draw(&mut rows, stored, &mut |member, value| {
+                drawn = (member.to_vec(), value.to_vec());
+            })?;
+            drop(rows);
+            if found && !self.is_over(self.time(view, &drawn.0)?) {
+                return Ok(Some(drawn));
+            }
+        }
+        Ok(None)
     }
 
     /// Draws from more than [`COUNTED_MAX`] members; returns whether a member was found.
@@ -277,15 +362,16 @@ impl HashedRows {
     /// subset of that size is equally likely; the order is not random.
     ///
     /// # Errors
-    /// The collection has fewer members than `len`, and than `count`.
+    /// The collection has fewer members than `size` says, and than `count`.
     pub fn sample_distinct(
         &self,
         view: &mut View,
-        len: u64,
+        size: Size,
         count: u64,
         mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> OpResult<()> {
-        if count.saturating_mul(ROWS_PER_SAMPLE) >= len || self.over_ms.is_some() {
+        let len = size.living;
+        if count.saturating_mul(ROWS_PER_SAMPLE) >= len || !size.suits_draws() {
             let (mut left, mut wanted) = (len, count.min(len));
             return self.for_each(view, len, |member, value| {
                 let chosen = select(&mut left, &mut wanted);
@@ -299,22 +385,17 @@ impl HashedRows {
         }
         let mut drawn: HashSet<Box<[u8]>> = HashSet::new();
         let mut stop = false;
-        let mut tries = count.saturating_mul(8).saturating_add(64);
-        // More than COUNTED_MAX: `count` is at least one, and far less than `len`.
-        let (from, to) = (self.first(), self.end());
-        let mut rows = view.scan(self.db, &from, &to, Direction::Forward)?;
-        while (drawn.len() as u64) < count && !stop && tries > 0 {
-            tries -= 1;
-            let found = self.draw(&mut rows, len, &mut |member, value| {
-                if !drawn.contains(member) {
-                    drawn.insert(member.into());
-                    stop = each(member, value).is_break();
-                }
-            })?;
-            if !found {
-                break;
+        let tries = count.saturating_mul(8).saturating_add(64);
+        self.draw_some(view, size, tries, &mut |member, value| {
+            if !drawn.contains(member) {
+                drawn.insert(member.into());
+                stop = each(member, value).is_break();
             }
-        }
+            match stop || drawn.len() as u64 >= count {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })?;
         match stop || drawn.len() as u64 == count {
             true => Ok(()),
             false => Err(MISCOUNTED.into()),
@@ -325,14 +406,15 @@ impl HashedRows {
     pub fn sample_repeats(
         &self,
         view: &mut View,
-        len: u64,
+        size: Size,
         count: u64,
         mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> OpResult<()> {
         let (mut left, mut largest) = (count, BLOCK);
+        let len = size.living;
         while left > 0 {
             let block = left.min(largest);
-            if block.saturating_mul(ROWS_PER_SAMPLE) >= len || self.over_ms.is_some() {
+            if block.saturating_mul(ROWS_PER_SAMPLE) >= len || !size.suits_draws() {
                 let Some(samples) = self.sample_block(view, len, block)? else {
                     largest = (block / 4).max(1);
                     continue;
@@ -346,7 +428,7 @@ impl HashedRows {
             } else {
                 let mut stop = false;
                 for _ in 0..block {
-                    self.sample(view, len, |member, value| {
+                    self.sample(view, size, |member, value| {
                         stop = each(member, value).is_break();
                     })?;
                     if stop {
@@ -413,6 +495,7 @@ impl HashedRows {
         })
     }
 
+    /// Walks over the living members.
     fn walk(
         &self,
         view: &mut View,
@@ -420,39 +503,41 @@ impl HashedRows {
         to: &[u8],
         mut each: impl FnMut(u64, &[u8], &[u8]) -> ControlFlow<()>,
     ) -> OpResult<()> {
-        if self.over_ms.is_some() {
-            return self.walk_living(view, from, to, each);
-        }
-        let mut rows = view.scan(self.db, from, to, Direction::Forward)?;
-        while let Some((key, value)) = rows.next()? {
-            let (hash, member) = keys::split_hashed(key)?;
-            if each(hash, member, value).is_break() {
-                break;
-            }
-        }
-        Ok(())
+        self.walk_stored(view, from, to, |hash, member, value, over| match over {
+            true => ControlFlow::Continue(()),
+            false => each(hash, member, value),
+        })
     }
 
-    fn walk_living(
+    /// Walks over all members, with whether the time of each is over.
+    fn walk_stored(
         &self,
         view: &mut View,
         from: &[u8],
         to: &[u8],
-        mut each: impl FnMut(u64, &[u8], &[u8]) -> ControlFlow<()>,
+        mut each: impl FnMut(u64, &[u8], &[u8], bool) -> ControlFlow<()>,
     ) -> OpResult<()> {
-        let rows = TimedRows {
-            db: self.db,
-            tag: self.tag,
-            id: self.id,
-        };
-        rows.walk(view, from, to, &mut |key, value, expire_ms| {
-            if self.is_over(expire_ms) {
-                return Ok(ControlFlow::Continue(()));
-            }
+        if self.over_ms.is_some() {
+            let rows = TimedRows {
+                db: self.db,
+                tag: self.tag,
+                id: self.id,
+            };
+            return rows
+                .walk(view, from, to, &mut |key, value, expire_ms| {
+                    let (hash, member) = keys::split_hashed(key)?;
+                    Ok(each(hash, member, value, self.is_over(expire_ms)))
+                })
+                .map(drop);
+        }
+        let mut rows = view.scan(self.db, from, to, Direction::Forward)?;
+        while let Some((key, value)) = rows.next()? {
             let (hash, member) = keys::split_hashed(key)?;
-            Ok(each(hash, member, value))
-        })
-        .map(drop)
+            if each(hash, member, value, false).is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The range of all rows.

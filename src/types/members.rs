@@ -556,8 +556,9 @@ impl Members {
         Ok(())
     }
 
-    /// Walks from a cursor (0: the beginning) over at least `count` members. Returns the
-    /// next cursor, 0 at the end. A packed map is returned as a whole.
+    /// Walks from a cursor (0: the beginning) over at least `count` members, among which those whose
+    /// time is over count, too. Returns the next cursor, 0 at the end. A packed map is returned as a
+    /// whole.
     pub fn scan(
         &self,
         view: &mut View,
@@ -612,8 +613,8 @@ impl Members {
         match &self.form {
             Form::Packed { body, len, .. } => sample_packed(body, self.kind, *len, each),
             Form::Rows { rows, .. } => {
-                let len = self.living(view)?;
-                rows.sample(view, len, each)
+                let size = self.size(view)?;
+                rows.sample(view, size, each)
             }
         }
     }
@@ -627,8 +628,8 @@ impl Members {
         mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> OpResult<()> {
         if let Form::Rows { rows, .. } = &self.form {
-            let len = self.living(view)?;
-            return rows.sample_distinct(view, len, count, each);
+            let size = self.size(view)?;
+            return rows.sample_distinct(view, size, count, each);
         }
         let (mut left, mut wanted) = (self.len(), count.min(self.len()));
         self.for_each(view, |member, value| match select(&mut left, &mut wanted) {
@@ -647,8 +648,8 @@ impl Members {
         let body = match &self.form {
             Form::Packed { body, .. } => body,
             Form::Rows { rows, .. } => {
-                let len = self.living(view)?;
-                return rows.sample_repeats(view, len, count, each);
+                let size = self.size(view)?;
+                return rows.sample_repeats(view, size, count, each);
             }
         };
         let all = entries(body, self.kind).collect::<Result<SmallVec<[Entry<'_>; 16]>, _>>()?;

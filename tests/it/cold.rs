@@ -1,6 +1,7 @@
 //! Data that are not in memory: commands wait for them without holding up others.
 
 mod commands;
+mod together;
 
 use crate::support::checks::check;
 use crate::support::{Conn, Server, Value, args, wait_for};

@@ -9,13 +9,16 @@
 //!
 //! Nothing is handed over but the news that the reads are done: the rows are looked up again, under
 //! their locks. If they have left memory by then, the command is taken back once more; after
-//! [`MAX_ROUNDS`] rounds it runs where waiting is allowed.
+//! [`MAX_ROUNDS`] rounds it goes to a worker. There it is tried in the same way, for as long as each
+//! attempt gets further ([`Attempts`]), and then waits for the disk with its keys locked.
 
 use super::Keyspace;
 use crate::encoding::keys::RowKey;
 use crate::encoding::values::ValueRef;
 use crate::storage::Direction;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A command that still lacks rows after so many rounds of reads runs where it may wait.
 pub const MAX_ROUNDS: u8 = 3;
@@ -90,11 +93,58 @@ impl ColdRead {
         }
     }
 
+    /// Where the read begins, and how many rows the command had read from there.
+    pub(in crate::storage) fn place(&self) -> (RowKey, usize) {
+        match &self.what {
+            What::Row(key, _) => (key.clone(), 0),
+            What::Range(span, count) => (span.from.clone(), *count),
+            What::Value(at) => (RowKey::from_slice(&at.encode()), 0),
+        }
+    }
+
     /// The keyspace and key of the row, if it is one.
     pub(in crate::storage) fn as_row(&self) -> Option<(&Arc<Keyspace>, &[u8])> {
         match &self.what {
             What::Row(key, _) => Some((&self.keyspace, key)),
             What::Range(..) | What::Value(_) => None,
         }
+    }
+}
+
+/// The attempts of a command, on a thread that may wait, to run without waiting for the disk: other
+/// threads would wait for its locks.
+#[derive(Debug, Default)]
+pub struct Attempts {
+    rounds: u32,
+    /// How long the attempts took, and how long the reads after them.
+    ran: Duration,
+    read: Duration,
+    /// Where reads began, and how many rows had been read from there.
+    seen: FxHashMap<RowKey, usize>,
+}
+
+impl Attempts {
+    /// Attempts may take so much longer than the reads.
+    const SLACK: Duration = Duration::from_millis(20);
+    const MAX_ROUNDS: u32 = 128;
+
+    /// Notes that an attempt has ended after this time for want of `reads`. Returns whether another
+    /// attempt after them is worthwhile: it may get further than all before, and attempts take no
+    /// more time than reads.
+    pub fn are_worth(&mut self, ran: Duration, reads: &[ColdRead]) -> bool {
+        self.rounds += 1;
+        self.ran += ran;
+        let Some((from, count)) = reads.first().map(ColdRead::place) else {
+            return false;
+        };
+        let before = self.seen.insert(from, count);
+        self.rounds < Self::MAX_ROUNDS
+            && before.is_none_or(|before| before < count)
+            && self.ran <= self.read + Self::SLACK
+    }
+
+    /// Notes that the reads took so long.
+    pub fn note_reads(&mut self, took: Duration) {
+        self.read += took;
     }
 }

@@ -3,17 +3,21 @@
 
 use crate::base::num;
 use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
-use crate::encoding::tag;
+use crate::encoding::meta::MetaView;
+use crate::encoding::{CollectionId, ValueType, tag};
 use crate::storage::engine::Keyspace;
-use crate::storage::engine::cold_reads::{ColdRead, MAX_ROUNDS, ROUND_READS};
-use crate::storage::engine::rows::ColdList;
-use crate::storage::{DbIndex, Result, StorageError, Txn, View};
+use crate::storage::engine::cold_reads::{ColdRead, MAX_ROUNDS, ROUND_READS, Span};
+use crate::storage::engine::rows::{ColdList, How, Rows};
+use crate::storage::{DbIndex, Direction, Result, StorageError, Txn, View};
 use rustc_hash::FxHashSet;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 /// Longer arguments are not taken for members of a collection.
 const MEMBER_MAX: usize = 1 << 10;
+
+/// So many arguments of a later command are taken for members.
+const MEMBERS_AHEAD: usize = 64;
 
 /// Whether reads may wait for the disk, and what they lack otherwise.
 pub(in crate::storage) struct Cold {
@@ -145,6 +149,84 @@ impl View {
         }
     }
 
+    /// Looks for what commands on these keys read of their collections, as far as their keys are in
+    /// memory: the rows of `members`, or the first rows if there are none, or if the elements are not
+    /// found by their bytes.
+    pub fn look_for_elements<'k>(
+        &self,
+        keys: impl Iterator<Item = (DbIndex, &'k [u8])>,
+        members: &[&[u8]],
+    ) {
+        let may_wait = self.cold.may_wait.replace(false);
+        for (db, key) in keys {
+            if self.cold.wanted.borrow().len() >= ROUND_READS {
+                break;
+            }
+            // Any other error is met again.
+            if let Ok(Some((kind, id))) = self.collection_of(db, key) {
+                self.look_for_rows_of(db, (kind, id), members);
+            }
+        }
+        self.cold.may_wait.set(may_wait);
+    }
+
+    /// The type and id of a collection in rows.
+    fn collection_of(&self, db: DbIndex, key: &[u8]) -> Result<Option<(ValueType, CollectionId)>> {
+        let Some(row) = self.meta_row(db, key)? else {
+            return Ok(None);
+        };
+        let found = MetaView::decode(&row)?;
+        Ok(match found.meta.rows {
+            true => Some((found.meta.kind, found.id()?)),
+            false => None,
+        })
+    }
+
+    fn look_for_rows_of(
+        &self,
+        db: DbIndex,
+        (kind, id): (ValueType, CollectionId),
+        members: &[&[u8]],
+    ) {
+        let tags = match kind {
+            ValueType::Zset => &[tag::ZSET_MEMBER, tag::ZSET_SCORE][..],
+            kind => kind.element_tags().get(..1).unwrap_or_default(),
+        };
+        if let (Some(&by_hash), false) = (tags.first(), members.is_empty())
+            && tag::HASHED.contains(&by_hash)
+        {
+            let before = self.cold.wanted.borrow().len();
+            let those = members.iter().filter(|member| member.len() <= MEMBER_MAX);
+            for member in those.take(MEMBERS_AHEAD) {
+                let hash = self.engine.hash.hash(member);
+                self.look_up(db, &keys::hashed(by_hash, id, hash, member));
+            }
+            // Those that are none may be positions, scores or a count.
+            let may_be_range = kind == ValueType::Zset
+                || members.iter().all(|word| num::parse_i64(word).is_some());
+            if !may_be_range || self.cold.wanted.borrow().len() > before {
+                return;
+            }
+        }
+        let Some(keyspace) = self.keyspace(db) else {
+            return;
+        };
+        // Any error is met again.
+        if kind == ValueType::String && !matches!(self.has_base_at_hand(db, id), Ok(false)) {
+            return;
+        }
+        for &tag in tags {
+            let (from, to) = (keys::element_prefix(tag, id), keys::element_end(tag, id));
+            let span = Span::new(&from, &to, Direction::Forward);
+            let how = How {
+                cold: self.cold.list(keyspace),
+                ..How::default()
+            };
+            // What it lacks is noted.
+            let _ = Rows::open(&self.engine, keyspace, &span, how).status();
+        }
+    }
+
     /// Looks a row up, as far as there is room for what is not in memory.
     fn look_up(&self, db: DbIndex, key: &[u8]) {
         if self.cold.wanted.borrow().len() < ROUND_READS && !self.cold.has_missed(key) {
@@ -153,6 +235,11 @@ impl View {
             let _ = self.row(db, key);
             self.cold.may_wait.set(may_wait);
         }
+    }
+
+    /// Whether the reads that are asked for are as many as one round has.
+    pub fn has_a_round_of_cold_reads(&self) -> bool {
+        self.cold.wanted.borrow().len() >= ROUND_READS
     }
 
     /// Whether no further reads should be asked for in advance.

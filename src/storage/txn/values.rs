@@ -101,6 +101,18 @@ impl View {
         }
     }
 
+    /// Whether the string has bytes in the value log, the last of which is in memory then, or asked
+    /// for with all others.
+    pub(super) fn has_base_at_hand(&self, db: DbIndex, id: CollectionId) -> Result<bool> {
+        let Some(row) = self.row(db, &keys::base(id))? else {
+            return Ok(false);
+        };
+        let at = ValueRef::decode(&row)?;
+        let last = at.len.saturating_sub(1)..at.len;
+        self.read_value(db, &at, last, &mut Vec::new())?;
+        Ok(true)
+    }
+
     fn read_value(
         &self,
         db: DbIndex,

@@ -3,12 +3,14 @@
 use super::Members;
 use crate::base::time::UnixMs;
 use crate::encoding::ValueType;
+use crate::storage::txn::ReadLimits;
 use crate::storage::{DbIndex, Engine, StorageConfig, Txn};
 use crate::types::hashed::{Chunk, Walk};
 use crate::types::set::{Algebra, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const DB: DbIndex = DbIndex(0);
 
@@ -351,6 +353,99 @@ fn few_of_many_are_different() {
     })
     .unwrap();
     assert_eq!(drawn.len(), 3000);
+}
+
+/// 4000 members, of which those of these numbers have a time that is over.
+fn with_members_over(kind: ValueType, over: std::ops::Range<u32>) -> Store {
+    let mut store = Store::new();
+    let mut map = store.open(b"k", kind);
+    for n in 0..4000 {
+        let member = format!("m{n}");
+        map.insert(&mut store.txn, member.as_bytes(), b"").unwrap();
+        if over.contains(&n) {
+            map.set_time(&mut store.txn, member.as_bytes(), UnixMs(50))
+                .unwrap();
+        }
+    }
+    map.save(&mut store.txn, b"k").unwrap();
+    store.txn.commit().unwrap();
+    store.txn.begin(UnixMs(100)).unwrap();
+    store
+}
+
+/// One member whose time was over made each draw walk over half of the collection.
+#[test]
+fn draws_pass_over_members_whose_time_is_over() {
+    seed();
+    for kind in [ValueType::Hash, ValueType::Set] {
+        let mut store = with_members_over(kind, 0..400);
+        let asked = Arc::new(AtomicU64::new(0));
+        let asks = asked.clone();
+        store.txn.watch_with(Box::new(move || {
+            asks.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }));
+        store.txn.limit_reads_and_watch(ReadLimits::None);
+        let map = store.open(b"k", kind);
+        let mut drawn = BTreeSet::new();
+        for _ in 0..300 {
+            map.sample(&mut store.txn, |member, _| {
+                drawn.insert(member.to_vec());
+            })
+            .unwrap();
+        }
+        assert!(drawn.len() > 200, "{}", drawn.len());
+        for _ in 0..10 {
+            let mut some = BTreeSet::new();
+            map.sample_distinct(&mut store.txn, 20, |member, _| {
+                some.insert(member.to_vec());
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+            assert_eq!(some.len(), 20);
+            drawn.extend(some);
+            map.sample_repeats(&mut store.txn, 20, |member, _| {
+                drawn.insert(member.to_vec());
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        }
+        let is_over = |member: &[u8]| {
+            let number = std::str::from_utf8(&member[1..]).unwrap();
+            number.parse::<u32>().unwrap() < 400
+        };
+        assert!(!drawn.iter().any(|member| is_over(member)));
+        // The watch is asked every fifty rows. A walk to each of the 700 would pass a million.
+        let asked = asked.load(Ordering::Relaxed);
+        assert!(asked < 4000, "{kind:?}: {asked}");
+    }
+}
+
+/// A call of SSCAN or HSCAN once passed all members whose time was over until it had found enough
+/// others.
+#[test]
+fn scans_count_members_whose_time_is_over() {
+    for kind in [ValueType::Hash, ValueType::Set] {
+        let mut store = with_members_over(kind, 1..4000);
+        let map = store.open(b"k", kind);
+        let (mut found, mut cursor, mut calls) = (Vec::new(), 0, 0);
+        loop {
+            cursor = map
+                .scan(&mut store.txn, cursor, 10, |member, _| {
+                    found.push(member.to_vec());
+                })
+                .unwrap();
+            calls += 1;
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!(found, [b"m0".to_vec()]);
+        assert!((300..=400).contains(&calls), "{calls}");
+        // Few live, so they are found by walks.
+        map.sample(&mut store.txn, |member, _| assert_eq!(member, b"m0"))
+            .unwrap();
+    }
 }
 
 #[test]

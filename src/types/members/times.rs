@@ -6,6 +6,7 @@ use crate::encoding::timed::{earlier, entries};
 use crate::encoding::{ValueType, keys};
 use crate::storage::{DbIndex, Direction, KeyMeta, Txn, Value, View};
 use crate::types::OpResult;
+use crate::types::hashed::Size;
 
 /// Members whose time is over are counted row by row up to here. The number of more is that of a
 /// rank index, which is built once and then kept: a million of them may take minutes to go.
@@ -66,6 +67,13 @@ impl Members {
             Form::Packed { len, .. } => Ok(*len as u64),
             Form::Rows { len, .. } => Ok(len.saturating_sub(self.over(view)?)),
         }
+    }
+
+    pub(super) fn size(&self, view: &mut View) -> OpResult<Size> {
+        Ok(Size {
+            living: self.living(view)?,
+            stored: self.len(),
+        })
     }
 
     /// The number of members in rows whose time is over and which are not removed yet.

@@ -16,7 +16,7 @@ use crate::storage::rank::Start;
 use crate::storage::txn::scan::Scan;
 use crate::storage::{DbIndex, Txn, View};
 use crate::types::OpResult;
-use crate::types::hashed::HashedRows;
+use crate::types::hashed::{HashedRows, Size};
 use std::ops::ControlFlow;
 
 /// Ends are cut to this many bytes, so that a long member is not copied into the meta
@@ -317,7 +317,8 @@ impl Rows {
     pub(super) fn sample_distinct(&self, view: &mut View, n: u64, each: Each<'_>) -> OpResult<()> {
         let mut done = Ok(());
         let each = until_error(each, &mut done);
-        self.members().sample_distinct(view, self.count, n, each)?;
+        let size = Size::untimed(self.count);
+        self.members().sample_distinct(view, size, n, each)?;
         done
     }
 
@@ -325,7 +326,8 @@ impl Rows {
     pub(super) fn sample_repeats(&self, view: &mut View, n: u64, each: Each<'_>) -> OpResult<()> {
         let mut done = Ok(());
         let each = until_error(each, &mut done);
-        self.members().sample_repeats(view, self.count, n, each)?;
+        let size = Size::untimed(self.count);
+        self.members().sample_repeats(view, size, n, each)?;
         done
     }
 
