@@ -107,21 +107,7 @@ impl Executor {
             worker.end();
             return Some((job, None));
         }
-        self.request.accesses_noted = job.noted;
-        self.request.waited = job.waited;
-        let retry = Retry {
-            shown: job.shown,
-            seed: job.seed,
-            ..Retry::default()
-        };
-        self.begin_request(job.lent, job.request.len(), retry);
-        self.request.in_memory = job.attempts.is_some();
-        let outcome = self.run(&mut job.session, &job.request.args(), &mut reply);
-        self.request.in_memory = false;
-        let reads = (outcome == Outcome::Cold).then(|| self.take_cold_reads());
-        job.shown = self.request.retry.shown;
-        job.seed = self.request.retry.seed;
-        job.noted = self.request.accesses_noted;
+        let (outcome, reads) = self.run_request(&mut job, &mut reply);
         worker.request_done();
         // Otherwise a worker has no read budget.
         let is_slow = outcome == Outcome::Slow;
@@ -172,6 +158,30 @@ impl Executor {
             log::debug!("a worker cannot wait for tables: {error}");
         }
         again.map(|job| (job, reads))
+    }
+
+    /// Runs the request of a job; also returns what must be read first, if it lacked rows.
+    fn run_request(
+        &mut self,
+        job: &mut Job,
+        reply: &mut Reply,
+    ) -> (Outcome, Option<Vec<ColdRead>>) {
+        self.request.accesses_noted = job.noted;
+        self.request.waited = job.waited;
+        let retry = Retry {
+            shown: job.shown,
+            seed: job.seed,
+            ..Retry::default()
+        };
+        self.begin_request(job.lent, job.request.len(), retry);
+        self.request.in_memory = job.attempts.is_some();
+        let outcome = self.run(&mut job.session, &job.request.args(), reply);
+        self.request.in_memory = false;
+        let reads = (outcome == Outcome::Cold).then(|| self.take_cold_reads());
+        job.shown = self.request.retry.shown;
+        job.seed = self.request.retry.seed;
+        job.noted = self.request.accesses_noted;
+        (outcome, reads)
     }
 
     /// Serves the clients that wait for these keys, on a worker.

@@ -188,10 +188,9 @@ impl View {
         (kind, id): (ValueType, CollectionId),
         members: &[&[u8]],
     ) {
-        let tags = match kind {
-            ValueType::Zset => &[tag::ZSET_MEMBER, tag::ZSET_SCORE][..],
-            kind => kind.element_tags().get(..1).unwrap_or_default(),
-        };
+        // Members of sorted sets are found by their bytes and by their scores.
+        let ways = if kind == ValueType::Zset { 2 } else { 1 };
+        let tags = kind.element_tags().get(..ways).unwrap_or_default();
         if let (Some(&by_hash), false) = (tags.first(), members.is_empty())
             && tag::HASHED.contains(&by_hash)
         {
