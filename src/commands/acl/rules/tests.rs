@@ -47,6 +47,23 @@ fn rules_are_written_back() {
         "~* resetkeys %R~*",
         "off sanitize-payload %R~* resetchannels -@all",
     );
+    // A pattern of everything is no flag: others may stand behind it.
+    check(
+        "%RW~* %R~b",
+        "off sanitize-payload %RW~* %R~b resetchannels -@all",
+    );
+    check(
+        "%R~* %W~* ~b",
+        "off sanitize-payload %RW~* ~b resetchannels -@all",
+    );
+    check(
+        "%W~x %RW~*",
+        "off sanitize-payload %W~x %RW~* resetchannels -@all",
+    );
+    check(
+        "(%rw~* %W~x +get)",
+        &format!("{OFF} -@all (%RW~* %W~x resetchannels -@all +get)"),
+    );
     check("&a &b &a", "off sanitize-payload resetchannels &a &b -@all");
     check("&a allchannels", "off sanitize-payload &* -@all");
     check("allchannels resetchannels", &format!("{OFF} -@all"));
