@@ -268,6 +268,58 @@ fn ports_change_and_the_plain_one_may_be_closed() {
     assert_eq!(conn.cmd("PING"), Value::simple("PONG"));
 }
 
+/// A pipe without another end held the thread with the connection for ever.
+#[test]
+fn what_is_no_usual_file_is_refused() {
+    let authority = Authority::new();
+    let tls = TlsServer::start(
+        &authority,
+        &["--io-threads", "1", "--tls-replication", "yes"],
+    );
+    let mut conn = tls.connect(&authority);
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (pipe, long) = (path("pipe"), path("long"));
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let file = std::fs::File::create(&long).unwrap();
+    file.set_len(1 << 40).unwrap();
+    for name in [
+        "tls-cert-file",
+        "tls-key-file",
+        "tls-client-cert-file",
+        "tls-client-key-file",
+        "tls-ca-cert-file",
+    ] {
+        for (path, why) in [(&pipe, "no regular file"), (&long, "too large")] {
+            // The two files of an identity are named together.
+            let other = match name {
+                "tls-client-cert-file" => "tls-client-key-file",
+                "tls-client-key-file" => "tls-client-cert-file",
+                _ => "tls-session-caching",
+            };
+            let value = match other {
+                "tls-session-caching" => "yes".to_owned(),
+                "tls-client-key-file" => authority.file("client.key"),
+                _ => authority.file("client.crt"),
+            };
+            let reasons = || tls.server.log().matches(why).count();
+            let before = reasons();
+            let reply = conn.call(&["CONFIG", "SET", name, path, other, &value]);
+            assert!(reply.error().is_some(), "{name} {path}: {reply:?}");
+            assert_eq!(reasons(), before + 1, "{name}: {}", tls.server.log());
+        }
+    }
+    let reply = conn.call(&["CONFIG", "SET", "tls-ca-cert-dir", &pipe]);
+    assert!(reply.error().is_some(), "{reply:?}");
+    // One in a directory is passed over.
+    std::fs::copy(authority.file("ca.crt"), dir.path().join("ca.crt")).unwrap();
+    let dir = dir.path().to_str().unwrap();
+    let reply = conn.call(&["CONFIG", "SET", "tls-ca-cert-dir", dir]);
+    assert_eq!(reply, Value::ok());
+    assert_eq!(conn.cmd("PING"), Value::simple("PONG"));
+}
+
 #[test]
 fn a_server_without_what_tls_needs_does_not_start() {
     let authority = Authority::new();

@@ -7,10 +7,9 @@ use crate::state::Server;
 use crate::state::acl::users::Change;
 use crate::state::acl::{DEFAULT_USER, Rules, User};
 use crate::state::config::{Config, UserLines, read_bounded, replace_file};
+use crate::sys::files::open_regular;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -103,21 +102,6 @@ fn from_lines(config: &Config) -> Result<ByName, BadUsers> {
     Ok(users)
 }
 
-/// Opens an ACL file. A pipe or a terminal would make the server wait for others.
-fn open(path: &Path) -> io::Result<File> {
-    let flags = rustix::fs::OFlags::NONBLOCK.bits();
-    let mut options = File::options();
-    options.custom_flags(i32::try_from(flags).map_err(io::Error::other)?);
-    let file = options.read(true).open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is no regular file",
-        )),
-    }
-}
-
 /// Reads an ACL file.
 fn load(path: &Path, config: &Config) -> Result<ByName, String> {
     let opening = |error: io::Error| {
@@ -126,7 +110,9 @@ fn load(path: &Path, config: &Config) -> Result<ByName, String> {
             path.display()
         )
     };
-    let text = open(path).and_then(read_bounded).map_err(opening)?;
+    // A pipe or a terminal would make the server wait for others.
+    let text = open_regular(path).and_then(read_bounded);
+    let text = text.map_err(opening)?;
     parse(&text, &path.display().to_string(), Defaults::of(config))
 }
 

@@ -10,6 +10,7 @@ use super::params::{Flag, Param};
 use super::value::{Source, ValueError};
 use super::{Config, split_value};
 use crate::base::glob;
+use crate::sys::files::open_regular;
 
 /// Longest file that is accepted, in bytes.
 const FILE_MAX_BYTES: u64 = 16 << 20;
@@ -161,6 +162,8 @@ pub(super) struct Loader<'a> {
     places: Places,
     files: usize,
     depth: usize,
+    /// Whether a file may be a pipe, whose other end is waited for.
+    waits: bool,
 }
 
 impl<'a> Loader<'a> {
@@ -170,6 +173,15 @@ impl<'a> Loader<'a> {
             places: Places::default(),
             files: 0,
             depth: 0,
+            waits: true,
+        }
+    }
+
+    /// For a server that runs: refuses files that are not regular.
+    pub(super) fn without_waiting(self) -> Self {
+        Loader {
+            waits: false,
+            ..self
         }
     }
 
@@ -184,8 +196,11 @@ impl<'a> Loader<'a> {
             path: path.to_owned(),
             error,
         };
-        let file = std::fs::File::open(path).map_err(unreadable)?;
-        let text = read_bounded(file).map_err(unreadable)?;
+        let file = match self.waits {
+            true => std::fs::File::open(path),
+            false => open_regular(path),
+        };
+        let text = file.and_then(read_bounded).map_err(unreadable)?;
         self.text(&text, &|line| Origin::File(path.to_owned(), line))
     }
 
