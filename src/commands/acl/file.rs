@@ -77,18 +77,18 @@ fn from_lines(config: &Config) -> Result<ByName, BadUsers> {
         if rules::is_bad_name(name) {
             return Err(bad("Spaces not allowed in ACL usernames".to_owned()));
         }
-        let joined = rules::join_selectors(words).map_err(|word| {
-            let word = String::from_utf8_lossy(&word);
-            bad(format!(
-                "Unmatched parenthesis in acl selector starting at '{word}'."
-            ))
-        })?;
+        // The word with the parenthesis may be a password, so it is not shown.
+        let joined = rules::join_selectors(words)
+            .map_err(|_| bad("Unmatched parenthesis in selector definition".to_owned()))?;
         let mut user = defaults.user();
         for rule in joined {
             // The rule may be a password, so it is not shown.
             rules::apply(&mut user, &rule, defaults).map_err(|error| {
+                // It may stand where the name is missing.
+                let name = rules::shown(name);
+                let name = String::from_utf8_lossy(&name);
                 bad(format!(
-                    "Error loading an ACL rule for the user named '{shown}': {error}"
+                    "Error loading an ACL rule for the user named '{name}': {error}"
                 ))
             })?;
         }
@@ -165,7 +165,8 @@ fn parse_line<'l>(
         ));
     };
     if rules::is_bad_name(name) {
-        let name = OneLine(String::from_utf8_lossy(name));
+        let name = rules::shown_name(name);
+        let name = OneLine(String::from_utf8_lossy(&name));
         return Err(format!(
             "'{place}: username '{name}' contains invalid characters. "
         ));
@@ -177,9 +178,10 @@ fn parse_line<'l>(
         let rule = rule.trim_ascii();
         match rules::apply(&mut user, rule, defaults) {
             Ok(()) => {}
-            // The name of a command or category is no secret.
+            // The name of a command or category is no secret, but a selector may hold one.
             Err(error @ RuleError::Unknown) => {
-                let rule = OneLine(String::from_utf8_lossy(rule));
+                let rule = rules::shown(rule);
+                let rule = OneLine(String::from_utf8_lossy(&rule));
                 errors += &format!("{place}: Error in applying operation '{rule}': {error}. ");
             }
             // Later rules may be wrong because of this one.

@@ -105,6 +105,34 @@ fn rules_are_written_back() {
 }
 
 #[test]
+fn errors_show_rules_without_passwords() {
+    for (rule, expected) in [
+        (">pw", ">(redacted)"),
+        ("<pw", "<(redacted)"),
+        ("#00", "#(redacted)"),
+        ("!00", "!(redacted)"),
+        ("(+get >pw)", "(redacted)"),
+        ("(~x <pw", "(redacted)"),
+        (r#"("\x3epw")"#, "(redacted)"),
+        ("<", "<"),
+        ("+nosuch", "+nosuch"),
+        ("~a>b", "~a>b"),
+        ("%~", "%~"),
+        ("(+nosuch ~x)", "(+nosuch ~x)"),
+        ("nosuch", "nosuch"),
+    ] {
+        assert_eq!(shown(rule.as_bytes()), expected.as_bytes(), "{rule}");
+    }
+    for (name, expected) in [
+        ("a\tb", "a\tb"),
+        ("a\t>pw", "a ..."),
+        (">pw\tb", ">(redacted) ..."),
+    ] {
+        assert_eq!(shown_name(name.as_bytes()), expected.as_bytes(), "{name}");
+    }
+}
+
+#[test]
 fn what_is_no_rule_is_refused() {
     use RuleError::*;
     for (line, error) in [
