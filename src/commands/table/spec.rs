@@ -248,9 +248,12 @@ pub enum Secret {
     Options {
         /// Index of the first option.
         first: usize,
+        /// Arguments before the first option that may be any word, and that a number follows.
+        names: &'static [usize],
         /// The words that a secret follows, and how many arguments behind each are secret.
         words: &'static [(&'static str, usize)],
-        /// The word that ends the options.
+        /// The word that ends the options. Behind it there are names, if there was a secret
+        /// before; if not, the secret may follow by mistake.
         end: Option<&'static str>,
     },
     /// The values of parameters that the configuration keeps secret, in pairs of name and
