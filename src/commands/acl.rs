@@ -395,6 +395,7 @@ const SUBCOMMANDS: &[Command] = &[
     Command::session("dryrun", -4, dryrun)
         .syntax("username command [arg...]")
         .secret(Secret::Command(3))
+        .data_from(4)
         .flags(ADMIN)
         .doc(
             Group::Server,

@@ -399,6 +399,9 @@ pub struct Command {
     pub channels: Channels,
     /// Which arguments are secrets.
     pub secret: Secret,
+    /// The first argument, if there is one, from which on arguments may name keys or hold data that
+    /// no key spec finds.
+    pub data_from: Option<usize>,
     /// How often an argument may stand in what the command writes, rows and binlog together.
     pub places: usize,
     /// What the migration tools make of the command.
@@ -430,6 +433,7 @@ impl Command {
             dbs: Dbs::None,
             channels: Channels::None,
             secret: Secret::None,
+            data_from: None,
             places: USUAL_PLACES,
             migrated: Migrated::Keys(Part::NeedsAll),
             ahead: None,
@@ -600,6 +604,13 @@ impl Command {
     /// Sets which arguments are secrets.
     pub const fn secret(mut self, secret: Secret) -> Command {
         self.secret = secret;
+        self
+    }
+
+    /// Sets from which argument on the audit log leaves arguments out, if it is to have no names of
+    /// keys. That of a command with key specs leaves them out in any case.
+    pub(in crate::commands) const fn data_from(mut self, first: usize) -> Command {
+        self.data_from = Some(first);
         self
     }
 
