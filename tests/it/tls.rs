@@ -249,6 +249,45 @@ fn handshakes_that_stall_end() {
     );
 }
 
+/// Each was a warning: whoever could connect could fill the disk of the log.
+#[test]
+fn broken_handshakes_are_not_logged() {
+    let authority = Authority::new();
+    let tls = TlsServer::start(&authority, &[]);
+    let broken: [&[u8]; 5] = [
+        b"PING\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        // Data, an alert, and a greeting in which nothing is right.
+        &[23, 3, 3, 0, 2, 1, 1],
+        &[21, 3, 3, 0, 2, 2, 40],
+        &[22, 3, 1, 0, 5, 1, 0, 0, 1, 0],
+    ];
+    let break_all = || {
+        for bytes in broken {
+            let mut stranger = TcpStream::connect(tls.address()).unwrap();
+            stranger.set_read_timeout(Some(DEADLINE)).unwrap();
+            stranger.write_all(bytes).unwrap();
+            // The server ends the connection, perhaps with an alert.
+            let _ = stranger.shutdown(std::net::Shutdown::Write);
+            let end = stranger.read_to_end(&mut Vec::new());
+            let timed_out = [std::io::ErrorKind::WouldBlock, std::io::ErrorKind::TimedOut];
+            assert!(!end.is_err_and(|error| timed_out.contains(&error.kind())));
+        }
+    };
+    break_all();
+    let log = tls.server.log();
+    assert!(!log.contains("WARN"), "{log}");
+    // For who looks for a fault in the other end.
+    let set = tls
+        .server
+        .connect()
+        .call(&["CONFIG", "SET", "log-levels", "tls debug"]);
+    assert_eq!(set, Value::ok());
+    break_all();
+    let log = tls.server.log();
+    assert!(log.contains("WARN"), "{log}");
+}
+
 #[test]
 fn ports_change_and_the_plain_one_may_be_closed() {
     let authority = Authority::new();
