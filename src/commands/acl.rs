@@ -138,7 +138,7 @@ fn setuser(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let given = args.get(3..).unwrap_or_default();
     let joined = rules::join_selectors(given).map_err(|word| {
         let before = "ERR Unmatched parenthesis in acl selector starting at '";
-        quoting(before, &word, "'.")
+        quoting(before, &rules::shown(&word), "'.")
     })?;
     let defaults = Defaults::of(&ctx.server.config.load());
     let changed = ctx.server.users.change(name, |known| {
@@ -146,7 +146,7 @@ fn setuser(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         for rule in &joined {
             rules::apply(&mut user, rule, defaults).map_err(|error| {
                 let before = "ERR Error in ACL SETUSER modifier '";
-                quoting(before, rule, &format!("': {error}"))
+                quoting(before, &rules::shown(rule), &format!("': {error}"))
             })?;
         }
         Ok::<_, Error>(user)
@@ -395,6 +395,7 @@ const SUBCOMMANDS: &[Command] = &[
     Command::session("dryrun", -4, dryrun)
         .syntax("username command [arg...]")
         .secret(Secret::Command(3))
+        .data_from(4)
         .flags(ADMIN)
         .doc(
             Group::Server,

@@ -234,6 +234,7 @@ pub const COMMANDS: &[Command] = &[
         .flags(LOGIN)
         .secret(Secret::Options {
             first: 1,
+            names: &[],
             words: &[("AUTH", 2)],
             end: None,
         })

@@ -451,7 +451,7 @@ const SUBCOMMANDS: &[Command] = &[
         "Accepted, without effect",
     ),
     row(
-        Command::session("error", 3, error),
+        Command::session("error", 3, error).data_from(2),
         ADMIN,
         "Returns an error",
     ),
@@ -476,7 +476,7 @@ const SUBCOMMANDS: &[Command] = &[
         "Writes all memtables into files",
     ),
     row(
-        Command::session("log", 3, log),
+        Command::session("log", 3, log).data_from(2),
         ADMIN,
         "Writes into the server's log",
     ),
@@ -491,7 +491,7 @@ const SUBCOMMANDS: &[Command] = &[
         "Accepted, without effect",
     ),
     row(
-        Command::own("populate", -3, Own::Populate),
+        Command::own("populate", -3, Own::Populate).data_from(3),
         ALONE,
         "Makes string keys",
     ),

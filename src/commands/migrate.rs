@@ -174,6 +174,8 @@ pub const COMMANDS: &[Command] = &[Command::write("migrate", -6, migrate)
     .categories(&["keyspace", "dangerous"])
     .secret(Secret::Options {
         first: 6,
+        // The host and the key.
+        names: &[1, 3],
         words: &[("AUTH", 1), ("AUTH2", 2)],
         end: Some("KEYS"),
     })

@@ -39,7 +39,7 @@ use crate::state::session::ReplyMode;
 use crate::storage::txn::Lookups;
 use crate::storage::{DbIndex, StorageError, View};
 use crate::sys::clock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 impl Executor {
     /// Runs one request and writes its reply.
@@ -687,13 +687,25 @@ struct Attempt {
 
 /// Closes a connection, without a reply, that a browser may be using.
 fn close_for_http(session: &mut Session) {
+    session.close_after_reply = true;
+    if !is_http_news(clock::mono_us()) {
+        return;
+    }
     log::warn!(
         "client {} at {} speaks HTTP: a web page may be sending requests to this server through \
-         a browser",
+         a browser; for a minute the log does not tell of others",
         session.info.id.0,
         session.info.addr
     );
-    session.close_after_reply = true;
+}
+
+/// Whether the log is to tell of HTTP. Everyone can connect, and must not fill the disk of the log.
+fn is_http_news(now_us: u64) -> bool {
+    const TELL_EVERY_US: u64 = 60_000_000;
+    static TOLD_US: AtomicU64 = AtomicU64::new(0);
+    let tell = |told| (told == 0 || now_us.saturating_sub(told) >= TELL_EVERY_US).then_some(now_us);
+    let told = TOLD_US.fetch_update(Ordering::Relaxed, Ordering::Relaxed, tell);
+    told.is_ok()
 }
 
 /// Counts the arguments as read, if the command parses them.

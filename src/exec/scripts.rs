@@ -345,6 +345,7 @@ impl Executor {
             }
         };
         let flags = code.flags();
+        self.check_stale(flags)?;
         let no_writes = flags.is_some_and(|flags| flags.contains(ScriptFlags::NO_WRITES));
         if flags.is_some() && call.is_read_only() && !no_writes {
             return Err(WRITE_FLAG.into());

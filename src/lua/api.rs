@@ -368,18 +368,32 @@ fn log(args: &Args<'_>) -> Returned<()> {
         3 => log::Level::Warn,
         _ => return Err(refuse(args.lua, "ERR Invalid debug level.")),
     };
-    let mut line = Vec::new();
+    if log::log_enabled!(level) {
+        let line = log_line(args)?;
+        log::log!(level, "{}", String::from_utf8_lossy(&line));
+    }
+    Ok(())
+}
+
+/// The line of `redis.log`. A script may log a long string many times between two checks of the
+/// watch, so no more is copied than is written.
+fn log_line(args: &Args<'_>) -> Returned<Vec<u8>> {
+    let mut line = Vec::with_capacity(MAX_LOG_LINE);
     for i in 2..=args.len() {
+        if line.len() >= MAX_LOG_LINE {
+            break;
+        }
         if let Value::String(_) | Value::Integer(_) | Value::Number(_) = args.get(i) {
             if i > 2 {
                 line.push(b' ');
             }
-            line.extend_from_slice(&args.string(i)?.as_bytes());
+            let text = args.string(i)?;
+            let text = text.as_bytes();
+            let room = MAX_LOG_LINE.saturating_sub(line.len());
+            line.extend_from_slice(text.get(..room).unwrap_or(&text));
         }
     }
-    line.truncate(MAX_LOG_LINE);
-    log::log!(level, "{}", String::from_utf8_lossy(&line));
-    Ok(())
+    Ok(line)
 }
 
 type Loading = Rc<RefCell<Option<Vec<Loaded>>>>;
@@ -524,4 +538,35 @@ fn flags_in(table: &Table) -> Returned<Option<ScriptFlags>> {
         }
     }
     Ok(Some(flags))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::watch::Work;
+    use super::*;
+
+    /// Each line was a copy of all that was to be logged.
+    #[test]
+    fn no_more_is_copied_than_is_logged() {
+        let lua = Lua::new();
+        let text = |text: &str| Value::String(lua.create_string(text).unwrap());
+        let line = |values: &[Value]| {
+            let level = std::iter::once(Value::Integer(2));
+            let args = Args {
+                lua: &lua,
+                name: "log",
+                values: level.chain(values.iter().cloned()).collect(),
+                work: Work::new(&lua),
+            };
+            let line = log_line(&args).ok().unwrap();
+            assert_eq!(line.capacity(), MAX_LOG_LINE);
+            String::from_utf8(line).unwrap()
+        };
+        assert_eq!(line(&[text("a"), Value::Nil, Value::Integer(1)]), "a 1");
+        let long = "x".repeat(1 << 20);
+        assert_eq!(line(&[text(&long), text("y")]), long[..MAX_LOG_LINE]);
+        let nearly = &long[..MAX_LOG_LINE - 1];
+        assert_eq!(line(&[text(nearly), text("y")]), format!("{nearly} "));
+        assert_eq!(line(&[text("y"), text(&long)]).len(), MAX_LOG_LINE);
+    }
 }

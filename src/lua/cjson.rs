@@ -203,7 +203,7 @@ fn cannot(value: &Value, why: &str) -> Raise {
 fn write(out: &mut Encoded<'_>, value: &Value, settings: &Settings, depth: i64) -> Returned<()> {
     out.count(value)?;
     match value {
-        Value::String(text) => write_text(out, &text.as_bytes()),
+        Value::String(text) => write_text(out, &text.as_bytes())?,
         Value::Integer(_) | Value::Number(_) => write_number(out, value, settings)?,
         Value::Boolean(true) => out.extend_from_slice(b"true"),
         Value::Boolean(false) => out.extend_from_slice(b"false"),
@@ -290,7 +290,7 @@ fn write_object(
             out.push(b',');
         }
         match &key {
-            Value::String(text) => write_text(out, &text.as_bytes()),
+            Value::String(text) => write_text(out, &text.as_bytes())?,
             Value::Integer(_) | Value::Number(_) => {
                 out.push(b'"');
                 write_number(out, &key, settings)?;
@@ -321,8 +321,22 @@ fn write_number(out: &mut Vec<u8>, value: &Value, settings: &Settings) -> Return
     Ok(())
 }
 
-fn write_text(out: &mut Vec<u8>, text: &[u8]) {
+/// Bytes of a text that are encoded or decoded between two looks at the limits.
+const STRIDE: usize = 256 * PIECE;
+
+fn write_text(out: &mut Encoded<'_>, text: &[u8]) -> Returned<()> {
     out.push(b'"');
+    for stride in text.chunks(STRIDE) {
+        // Encoding takes longer by far than copying.
+        out.progress(stride.len().div_ceil(PIECE) * 4)?;
+        write_stride(out, stride);
+    }
+    out.push(b'"');
+    Ok(())
+}
+
+fn write_stride(out: &mut Vec<u8>, text: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for &byte in text {
         let short = match byte {
             b'"' => b'"',
@@ -334,7 +348,8 @@ fn write_text(out: &mut Vec<u8>, text: &[u8]) {
             12 => b'f',
             13 => b'r',
             0..32 | 127 => {
-                out.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
+                let [high, low] = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
+                out.extend_from_slice(&[b'\\', b'u', b'0', b'0', high, low]);
                 continue;
             }
             _ => {
@@ -344,7 +359,6 @@ fn write_text(out: &mut Vec<u8>, text: &[u8]) {
         };
         out.extend_from_slice(&[b'\\', short]);
     }
-    out.push(b'"');
 }
 
 fn decode(args: &Args<'_>, shared: &Shared) -> Returned<MultiValue> {
@@ -453,7 +467,7 @@ impl Parser<'_> {
             b':' => Token::Colon,
             b',' => Token::Comma,
             0 => return Ok((Token::End, at)),
-            b'"' => return Ok(self.text_token()),
+            b'"' => return self.text_token(),
             b'-' | b'0'..=b'9' => {
                 let refused =
                     self.settings.decode_invalid == Invalid::Off && self.is_invalid_number();
@@ -516,18 +530,23 @@ impl Parser<'_> {
         }
     }
 
-    fn text_token(&mut self) -> Found {
+    fn text_token(&mut self) -> Returned<Found> {
         let start = self.at;
         self.at += 1;
         let mut text = Vec::new();
+        let mut counted = self.at;
         loop {
+            if self.at - counted >= STRIDE {
+                self.work.add(3 * STRIDE / PIECE)?;
+                counted = self.at;
+            }
             match self.peek() {
                 b'"' => break,
-                0 => return (Token::Error("unexpected end of string"), self.at),
+                0 => return Ok((Token::Error("unexpected end of string"), self.at)),
                 b'\\' => {
                     let at = self.at;
                     if let Err(error) = self.escape(&mut text) {
-                        return (Token::Error(error), at);
+                        return Ok((Token::Error(error), at));
                     }
                 }
                 byte => {
@@ -537,7 +556,7 @@ impl Parser<'_> {
             }
         }
         self.at += 1;
-        (Token::Text(text), start)
+        Ok((Token::Text(text), start))
     }
 
     fn escape(&mut self, text: &mut Vec<u8>) -> Result<(), &'static str> {

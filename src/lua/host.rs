@@ -64,7 +64,12 @@ impl<'a> Encoded<'a> {
             Value::String(text) => text.as_bytes().len() / PIECE,
             _ => 0,
         };
-        self.work.add(1 + long)?;
+        self.progress(1 + long)
+    }
+
+    /// Counts work on a value whose encoding takes long, and checks the limits.
+    pub fn progress(&mut self, units: usize) -> Returned<()> {
+        self.work.add(units)?;
         match self.bytes.len() > MAX_ENCODED || self.values > MAX_VALUES {
             true => Err(Raise::at("not enough memory")),
             false => Ok(()),

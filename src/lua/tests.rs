@@ -107,6 +107,67 @@ fn is_stopped(script: &str, why: Trip) {
     assert!(started.elapsed() < Duration::from_secs(20), "{script}");
 }
 
+/// A host with a command that has the script killed.
+struct Killer(std::sync::Arc<std::sync::atomic::AtomicBool>);
+
+impl Host for Killer {
+    fn call(&mut self, _: &[&[u8]], reply: &mut Reply) -> Result<(), Halted> {
+        self.0.store(true, std::sync::atomic::Ordering::Release);
+        reply.ok();
+        Ok(())
+    }
+
+    fn replicate(&mut self, _: bool) {}
+
+    fn may_call(&mut self, _: &[&[u8]]) -> Option<bool> {
+        None
+    }
+}
+
+/// A script that was killed in line 2 went on to the next command, because the work of a call was
+/// counted only if that call alone had enough, and that on texts not at all.
+#[test]
+fn work_is_counted_while_it_is_done_and_from_call_to_call() {
+    for (before, line) in [
+        (
+            "local s = string.rep('\\1', 5e5)",
+            "for i = 1, 5 do cjson.encode(s) end",
+        ),
+        (
+            "local s = string.rep('x', 5e5)",
+            "for i = 1, 9 do redis.sha1hex(s) end",
+        ),
+        (
+            "local t = {[string.rep('\\1', 1e6)] = 1}",
+            "cjson.encode(t)",
+        ),
+        (
+            "local s = '\"' .. string.rep('x', 4e5) .. '\"'",
+            "cjson.decode(s) cjson.decode(s)",
+        ),
+    ] {
+        let script = format!("{before} redis.call('kill')\n{line}\nredis.call('kill')");
+        let mut lua = interpreter();
+        let none = Limits::default();
+        lua.compile("sha", script.as_bytes(), none).unwrap();
+        let kill = std::sync::Arc::default();
+        let mut host = Killer(std::sync::Arc::clone(&kill));
+        let limits = Limits {
+            kill: Some(kill),
+            ..Limits::default()
+        };
+        let mut reply = Reply::new(false);
+        let which = Which::Script("sha");
+        let done = lua.run(which, &[], &[], limits, &mut host, &mut reply);
+        let Err(Failure::Stopped { why, place }) = done else {
+            panic!("{line}: {done:?}");
+        };
+        let place = String::from_utf8_lossy(&place).into_owned();
+        assert_eq!(why, Trip::Killed, "{line}");
+        assert!(place.contains(":2"), "{line}: {place}");
+    }
+}
+
 #[test]
 fn values_and_replies() {
     gives("return 3.99", ":3\r\n");

@@ -19,20 +19,22 @@ const WORK: usize = 10_000;
 /// Bytes that count as one unit of work.
 pub const PIECE: usize = 64;
 
-/// Counts the work of a Rust function for a script, and checks regularly whether the
+thread_local! {
+    /// Work until the next check. Calls share it: the interpreter makes hundreds of them before it
+    /// checks by itself, and all may have a little less work than one check is made for.
+    static LEFT: Cell<usize> = const { Cell::new(WORK) };
+}
+
+/// Counts the work of Rust functions for a script, and checks regularly whether the
 /// script must stop. Lua's own functions count their work, too (see `patches`).
 pub struct Work<'a> {
     lua: &'a Lua,
-    left: Cell<usize>,
 }
 
 impl<'a> Work<'a> {
     /// The work of one call.
     pub fn new(lua: &'a Lua) -> Work<'a> {
-        Work {
-            lua,
-            left: Cell::new(WORK),
-        }
+        Work { lua }
     }
 
     /// Counts processed values or pieces of bytes.
@@ -40,11 +42,11 @@ impl<'a> Work<'a> {
     /// # Errors
     /// The script must stop.
     pub fn add(&self, units: usize) -> mlua::Result<()> {
-        if let Some(left) = self.left.get().checked_sub(units) {
-            self.left.set(left);
+        if let Some(left) = LEFT.get().checked_sub(units) {
+            LEFT.set(left);
             return Ok(());
         }
-        self.left.set(WORK);
+        LEFT.set(WORK);
         let watch = self.lua.app_data_ref::<Rc<Watch>>();
         match watch.map(|watch| watch.clone()) {
             Some(watch) => watch.check(self.lua).map(|_| ()),
@@ -145,6 +147,7 @@ impl Watch {
         self.memory.set(limits.memory);
         *self.kill.borrow_mut() = limits.kill;
         self.tripped.set(None);
+        LEFT.set(WORK);
         match self.checks_every_line.replace(false) {
             true => self.install(lua),
             false => Ok(()),

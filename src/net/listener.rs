@@ -390,7 +390,8 @@ impl Listeners {
             Accepted::Plain(socket) => socket,
             Accepted::Tls(tcp) => match server.tls.accept(tcp) {
                 Ok(socket) => Socket::Tls(Box::new(socket)),
-                Err(error) => return log::warn!("{addr}: {error}"),
+                // Everyone can connect.
+                Err(error) => return log::debug!("{addr}: {error}"),
             },
         };
         server.stats.connections.add(1);

@@ -9,7 +9,6 @@ use crate::sys::log_file::{LogFile, Reopen};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -81,16 +80,7 @@ impl AuditFile {
     /// # Errors
     /// It cannot be opened, or is something that would make the thread wait for others.
     pub fn open(path: PathBuf) -> io::Result<AuditFile> {
-        if let Ok(found) = std::fs::metadata(&path) {
-            let kind = found.file_type();
-            if !kind.is_file() && !kind.is_char_device() {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "it is no regular file",
-                ));
-            }
-        }
-        LogFile::open(path).map(AuditFile)
+        LogFile::open_prompt(path).map(AuditFile)
     }
 }
 

@@ -25,6 +25,7 @@ mod memory;
 mod params;
 mod rewrite;
 mod shared;
+mod shown;
 mod storage;
 #[cfg(test)]
 mod tests;

@@ -128,21 +128,34 @@ impl Tls {
         let Some(old) = end(&mut self.ends.write()).clone() else {
             return;
         };
-        match old.renewed() {
-            None => {}
-            Some(Ok(new)) => {
+        // No lock is held while files are read.
+        if let Some(new) = old.renewed() {
+            self.replace(parameter, end, &old, new);
+        }
+    }
+
+    /// Puts what was made of changed files in the place of `old`, unless something else is there.
+    fn replace<E: End>(
+        &self,
+        parameter: &str,
+        end: fn(&mut Ends) -> &mut Option<Arc<E>>,
+        old: &Arc<E>,
+        new: Result<E, TlsError>,
+    ) {
+        match new {
+            Ok(new) => {
                 let mut ends = self.ends.write();
                 let now = end(&mut ends);
                 // Other settings may have come meanwhile, with files that were read later.
-                if now.as_ref().is_some_and(|now| Arc::ptr_eq(now, &old)) {
+                if now.as_ref().is_some_and(|now| Arc::ptr_eq(now, old)) {
                     *now = Some(Arc::new(new));
                     log::info!("the files of {parameter} have changed and are in use");
                 }
             }
-            Some(Err(error)) if old.fails_anew() => {
+            Err(error) if old.fails_anew() => {
                 log::warn!("the files of {parameter} have changed and cannot be used: {error}");
             }
-            Some(Err(_)) => {}
+            Err(_) => {}
         }
     }
 

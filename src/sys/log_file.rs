@@ -1,6 +1,7 @@
 //! A log file that may be moved away by log rotation: the next line goes to a new file of that
 //! name, as with a server that opens its log for each line.
 
+use crate::sys::files::{Kind, open_without_waiting};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -12,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub struct LogFile {
     path: PathBuf,
+    /// Whether only what makes nobody wait is written to.
+    is_prompt: bool,
     file: File,
     /// Device and inode.
     id: (u64, u64),
@@ -35,9 +38,23 @@ impl LogFile {
     /// # Errors
     /// The file cannot be opened.
     pub fn open(path: PathBuf) -> io::Result<LogFile> {
-        let (file, id) = open(&path)?;
+        LogFile::make(path, false)
+    }
+
+    /// As [`LogFile::open`], but neither a pipe nor anything else that waits for another process,
+    /// then and whenever the file is reopened.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or is something else than a regular file or a device.
+    pub fn open_prompt(path: PathBuf) -> io::Result<LogFile> {
+        LogFile::make(path, true)
+    }
+
+    fn make(path: PathBuf, is_prompt: bool) -> io::Result<LogFile> {
+        let (file, id) = open(&path, is_prompt)?;
         Ok(LogFile {
             path,
+            is_prompt,
             file,
             id,
             wanted: Reopen::default(),
@@ -64,7 +81,7 @@ impl LogFile {
         let is_same = named.is_ok_and(|found| (found.dev(), found.ino()) == self.id);
         let wanted = self.wanted.0.swap(false, Ordering::AcqRel);
         if !is_same || wanted {
-            (self.file, self.id) = open(&self.path)?;
+            (self.file, self.id) = open(&self.path, self.is_prompt)?;
         }
         Ok(())
     }
@@ -85,8 +102,13 @@ impl LogFile {
     }
 }
 
-fn open(path: &Path) -> io::Result<(File, (u64, u64))> {
-    let file = OpenOptions::new().create(true).append(true).open(path)?;
+fn open(path: &Path, is_prompt: bool) -> io::Result<(File, (u64, u64))> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true);
+    let file = match is_prompt {
+        true => open_without_waiting(path, &mut options, Kind::RegularOrDevice)?,
+        false => options.open(path)?,
+    };
     let found = file.metadata()?;
     Ok((file, (found.dev(), found.ino())))
 }

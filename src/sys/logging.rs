@@ -25,13 +25,27 @@ impl Levels {
     fn of(&self, target: &str) -> LevelFilter {
         // The program itself is `kedis_server`.
         if !target.starts_with("kedis") {
-            // The levels are not made for libraries.
-            return self.others.min(LevelFilter::Warn);
+            return self.of_library(target);
         }
         let mut path = target.split("::").skip(1);
-        let module = path.next().unwrap_or_default();
+        self.of_module(path.next().unwrap_or_default())
+    }
+
+    fn of_module(&self, module: &str) -> LevelFilter {
         let named = self.modules.iter().find(|(name, _)| *name == module);
         named.map_or(self.others, |(_, level)| *level)
+    }
+
+    /// The levels are not made for libraries, of which no more than warnings are logged.
+    fn of_library(&self, target: &str) -> LevelFilter {
+        if target.split("::").next() != Some("rustls") {
+            return self.others.min(LevelFilter::Warn);
+        }
+        // It warns of whatever a peer sends, and everyone can connect: the log would fill the disk.
+        match self.of_module("tls") {
+            LevelFilter::Debug | LevelFilter::Trace => LevelFilter::Warn,
+            _ => LevelFilter::Off,
+        }
     }
 
     /// The level below which no message is logged at all.
@@ -190,7 +204,8 @@ mod tests {
             ("kedis::state::net", LevelFilter::Info),
             ("kedis", LevelFilter::Info),
             ("kedis_server", LevelFilter::Info),
-            ("rustls::net", LevelFilter::Warn),
+            ("mio::poll", LevelFilter::Warn),
+            ("rustls::net", LevelFilter::Off),
         ] {
             assert_eq!(levels.of(target), level, "{target}");
         }
@@ -199,6 +214,27 @@ mod tests {
             others: LevelFilter::Off,
             modules: Vec::new(),
         };
-        assert_eq!(quiet.of("rustls"), LevelFilter::Off);
+        assert_eq!(quiet.of("mio"), LevelFilter::Off);
+        // Warnings about peers are there for those who look for a fault in them.
+        for (others, tls, expected) in [
+            (LevelFilter::Info, None, LevelFilter::Off),
+            (LevelFilter::Debug, None, LevelFilter::Warn),
+            (
+                LevelFilter::Info,
+                Some(LevelFilter::Debug),
+                LevelFilter::Warn,
+            ),
+            (
+                LevelFilter::Trace,
+                Some(LevelFilter::Warn),
+                LevelFilter::Off,
+            ),
+        ] {
+            let modules = tls.map(|level| ("tls", level)).into_iter().collect();
+            let levels = Levels { others, modules };
+            for target in ["rustls", "rustls::server::hs"] {
+                assert_eq!(levels.of(target), expected, "{others} {tls:?}");
+            }
+        }
     }
 }

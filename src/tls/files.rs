@@ -3,6 +3,7 @@
 use super::TlsError;
 use super::facts::CertificateFacts;
 use super::settings::{Identity, Settings};
+use crate::sys::files::read_regular;
 use parking_lot::Mutex;
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
@@ -57,9 +58,17 @@ pub(super) fn certified_key(
     }
 }
 
+/// Longest file, in bytes. Those with all authorities of the web are a quarter of that.
+const FILE_MAX_BYTES: u64 = 1 << 20;
+
+/// The bytes of a file. Threads with connections read it when a client has named it.
+fn read(path: &Path) -> Result<Vec<u8>, FileError> {
+    read_regular(path, FILE_MAX_BYTES).map_err(|error| bad(path, error))
+}
+
 /// All certificates of a file, at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {
-    let text = fs::read(path).map_err(|error| bad(path, error))?;
+    let text = read(path)?;
     let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&text).collect();
     let found = found.map_err(|error| bad(path, error))?;
     match found.is_empty() {
@@ -70,7 +79,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> 
 
 /// The first private key of a file.
 fn private_key(path: &Path, passphrase: &[u8]) -> Result<PrivateKeyDer<'static>, FileError> {
-    let text = fs::read(path).map_err(|error| bad(path, error))?;
+    let text = read(path)?;
     match PrivateKeyDer::from_pem_slice(&text) {
         Ok(key) => Ok(key),
         Err(pem::Error::NoItemsFound) => encrypted_key(path, &text, passphrase),

@@ -176,7 +176,13 @@ fn names_of_keys_and_channels_are_hidden() {
     let mut admin = server.connect();
     admin.must("SET hidden v");
     admin.must("DEBUG OBJECT hidden");
-    log.line(&["command=debug"]);
+    admin.must("DEBUG POPULATE 1 hidden");
+    admin.must("DEBUG LOG hidden");
+    admin.must("ACL DRYRUN default GET hidden");
+    log.line(&[r#"command=debug args="DEBUG" "(redacted)" "(redacted)""#]);
+    log.line(&[r#""DEBUG" "POPULATE" "1" "(redacted)""#]);
+    log.line(&[r#""DEBUG" "LOG" "(redacted)""#]);
+    log.line(&[r#""DRYRUN" "default" "GET" "(redacted)""#]);
     log.line(&["reason=channel", "object=\"(redacted)\""]);
     assert!(!log.text().contains("hidden"), "{}", log.text());
     admin.must("CONFIG SET hide-user-data-from-log no");

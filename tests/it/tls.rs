@@ -249,6 +249,45 @@ fn handshakes_that_stall_end() {
     );
 }
 
+/// Each was a warning: whoever could connect could fill the disk of the log.
+#[test]
+fn broken_handshakes_are_not_logged() {
+    let authority = Authority::new();
+    let tls = TlsServer::start(&authority, &[]);
+    let broken: [&[u8]; 5] = [
+        b"PING\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        // Data, an alert, and a greeting in which nothing is right.
+        &[23, 3, 3, 0, 2, 1, 1],
+        &[21, 3, 3, 0, 2, 2, 40],
+        &[22, 3, 1, 0, 5, 1, 0, 0, 1, 0],
+    ];
+    let break_all = || {
+        for bytes in broken {
+            let mut stranger = TcpStream::connect(tls.address()).unwrap();
+            stranger.set_read_timeout(Some(DEADLINE)).unwrap();
+            stranger.write_all(bytes).unwrap();
+            // The server ends the connection, perhaps with an alert.
+            let _ = stranger.shutdown(std::net::Shutdown::Write);
+            let end = stranger.read_to_end(&mut Vec::new());
+            let timed_out = [std::io::ErrorKind::WouldBlock, std::io::ErrorKind::TimedOut];
+            assert!(!end.is_err_and(|error| timed_out.contains(&error.kind())));
+        }
+    };
+    break_all();
+    let log = tls.server.log();
+    assert!(!log.contains("WARN"), "{log}");
+    // For who looks for a fault in the other end.
+    let set = tls
+        .server
+        .connect()
+        .call(&["CONFIG", "SET", "log-levels", "tls debug"]);
+    assert_eq!(set, Value::ok());
+    break_all();
+    let log = tls.server.log();
+    assert!(log.contains("WARN"), "{log}");
+}
+
 #[test]
 fn ports_change_and_the_plain_one_may_be_closed() {
     let authority = Authority::new();
@@ -265,6 +304,58 @@ fn ports_change_and_the_plain_one_may_be_closed() {
     assert!(TcpStream::connect(tls.server.address()).is_err());
     let info = moved.cmd("INFO server").text();
     assert!(info.contains(&format!("tcp_port:{}", *other)), "{info}");
+    assert_eq!(conn.cmd("PING"), Value::simple("PONG"));
+}
+
+/// A pipe without another end held the thread with the connection for ever.
+#[test]
+fn what_is_no_usual_file_is_refused() {
+    let authority = Authority::new();
+    let tls = TlsServer::start(
+        &authority,
+        &["--io-threads", "1", "--tls-replication", "yes"],
+    );
+    let mut conn = tls.connect(&authority);
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (pipe, long) = (path("pipe"), path("long"));
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let file = std::fs::File::create(&long).unwrap();
+    file.set_len(1 << 40).unwrap();
+    for name in [
+        "tls-cert-file",
+        "tls-key-file",
+        "tls-client-cert-file",
+        "tls-client-key-file",
+        "tls-ca-cert-file",
+    ] {
+        for (path, why) in [(&pipe, "no regular file"), (&long, "too large")] {
+            // The two files of an identity are named together.
+            let other = match name {
+                "tls-client-cert-file" => "tls-client-key-file",
+                "tls-client-key-file" => "tls-client-cert-file",
+                _ => "tls-session-caching",
+            };
+            let value = match other {
+                "tls-session-caching" => "yes".to_owned(),
+                "tls-client-key-file" => authority.file("client.key"),
+                _ => authority.file("client.crt"),
+            };
+            let reasons = || tls.server.log().matches(why).count();
+            let before = reasons();
+            let reply = conn.call(&["CONFIG", "SET", name, path, other, &value]);
+            assert!(reply.error().is_some(), "{name} {path}: {reply:?}");
+            assert_eq!(reasons(), before + 1, "{name}: {}", tls.server.log());
+        }
+    }
+    let reply = conn.call(&["CONFIG", "SET", "tls-ca-cert-dir", &pipe]);
+    assert!(reply.error().is_some(), "{reply:?}");
+    // One in a directory is passed over.
+    std::fs::copy(authority.file("ca.crt"), dir.path().join("ca.crt")).unwrap();
+    let dir = dir.path().to_str().unwrap();
+    let reply = conn.call(&["CONFIG", "SET", "tls-ca-cert-dir", dir]);
+    assert_eq!(reply, Value::ok());
     assert_eq!(conn.cmd("PING"), Value::simple("PONG"));
 }
 

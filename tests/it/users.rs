@@ -147,6 +147,28 @@ fn described(client: &mut Conn, name: &str) -> Vec<Value> {
     shown
 }
 
+/// The oracle's reply as it would be if it did not quote passwords.
+fn without_passwords(reply: Value) -> Value {
+    const BEFORE: &str = "ERR Error in ACL SETUSER modifier '";
+    let Some(text) = reply.error() else {
+        return reply;
+    };
+    let Some((rule, reason)) = text
+        .strip_prefix(BEFORE)
+        .and_then(|rest| rest.split_once("': "))
+    else {
+        return reply;
+    };
+    let shown = match rule.as_bytes() {
+        [b'(', inner @ ..] if inner.iter().any(|byte| b"<>#!".contains(byte)) => {
+            "(redacted)".to_owned()
+        }
+        [sign @ (b'<' | b'#' | b'!'), _, ..] => format!("{}(redacted)", char::from(*sign)),
+        _ => rule.to_owned(),
+    };
+    Value::Error(format!("{BEFORE}{shown}': {reason}").into_bytes())
+}
+
 #[test]
 fn random_rules_mean_what_they_mean_to_the_oracle() {
     let seed = seed("KEDIS_USERS_SEED");
@@ -163,7 +185,7 @@ fn random_rules_mean_what_they_mean_to_the_oracle() {
         let words: Vec<&str> = ["ACL", "SETUSER", &name].into_iter().chain(rules).collect();
         let case = format!("seed {seed}, round {round}: {}", words.join(" "));
         let [our, their] = [&mut ours, &mut theirs].map(|client| client.call(&words));
-        assert_eq!(our, their, "{case}");
+        assert_eq!(our, without_passwords(their), "{case}");
         match our {
             Value::Error(_) => refused += 1,
             _ => accepted += 1,

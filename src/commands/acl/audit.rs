@@ -98,9 +98,14 @@ pub fn done(
     );
     put(&mut line, "command", full_name);
     let mut shown = secrets::audited(command.secret, args);
-    if server.config.load().hide_user_data_from_log && !command.keys.is_empty() {
+    if server.config.load().hide_user_data_from_log {
         // Keys, or what is done with them.
-        shown.iter_mut().skip(1).for_each(|arg| *arg = REDACTED);
+        let first = match command.keys.is_empty() {
+            true => command.data_from,
+            false => Some(1),
+        };
+        let first = first.unwrap_or(usize::MAX);
+        shown.iter_mut().skip(first).for_each(|arg| *arg = REDACTED);
     }
     put(&mut line, "args", []);
     for (n, arg) in shorten(&shown, BOUNDS).iter().enumerate() {

@@ -7,10 +7,9 @@ use crate::state::Server;
 use crate::state::acl::users::Change;
 use crate::state::acl::{DEFAULT_USER, Rules, User};
 use crate::state::config::{Config, UserLines, read_bounded, replace_file};
+use crate::sys::files::open_regular;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -78,18 +77,18 @@ fn from_lines(config: &Config) -> Result<ByName, BadUsers> {
         if rules::is_bad_name(name) {
             return Err(bad("Spaces not allowed in ACL usernames".to_owned()));
         }
-        let joined = rules::join_selectors(words).map_err(|word| {
-            let word = String::from_utf8_lossy(&word);
-            bad(format!(
-                "Unmatched parenthesis in acl selector starting at '{word}'."
-            ))
-        })?;
+        // The word with the parenthesis may be a password, so it is not shown.
+        let joined = rules::join_selectors(words)
+            .map_err(|_| bad("Unmatched parenthesis in selector definition".to_owned()))?;
         let mut user = defaults.user();
         for rule in joined {
             // The rule may be a password, so it is not shown.
             rules::apply(&mut user, &rule, defaults).map_err(|error| {
+                // It may stand where the name is missing.
+                let name = rules::shown(name);
+                let name = String::from_utf8_lossy(&name);
                 bad(format!(
-                    "Error loading an ACL rule for the user named '{shown}': {error}"
+                    "Error loading an ACL rule for the user named '{name}': {error}"
                 ))
             })?;
         }
@@ -103,21 +102,6 @@ fn from_lines(config: &Config) -> Result<ByName, BadUsers> {
     Ok(users)
 }
 
-/// Opens an ACL file. A pipe or a terminal would make the server wait for others.
-fn open(path: &Path) -> io::Result<File> {
-    let flags = rustix::fs::OFlags::NONBLOCK.bits();
-    let mut options = File::options();
-    options.custom_flags(i32::try_from(flags).map_err(io::Error::other)?);
-    let file = options.read(true).open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is no regular file",
-        )),
-    }
-}
-
 /// Reads an ACL file.
 fn load(path: &Path, config: &Config) -> Result<ByName, String> {
     let opening = |error: io::Error| {
@@ -126,7 +110,9 @@ fn load(path: &Path, config: &Config) -> Result<ByName, String> {
             path.display()
         )
     };
-    let text = open(path).and_then(read_bounded).map_err(opening)?;
+    // A pipe or a terminal would make the server wait for others.
+    let text = open_regular(path).and_then(read_bounded);
+    let text = text.map_err(opening)?;
     parse(&text, &path.display().to_string(), Defaults::of(config))
 }
 
@@ -179,7 +165,8 @@ fn parse_line<'l>(
         ));
     };
     if rules::is_bad_name(name) {
-        let name = OneLine(String::from_utf8_lossy(name));
+        let name = rules::shown_name(name);
+        let name = OneLine(String::from_utf8_lossy(&name));
         return Err(format!(
             "'{place}: username '{name}' contains invalid characters. "
         ));
@@ -191,9 +178,10 @@ fn parse_line<'l>(
         let rule = rule.trim_ascii();
         match rules::apply(&mut user, rule, defaults) {
             Ok(()) => {}
-            // The name of a command or category is no secret.
+            // The name of a command or category is no secret, but a selector may hold one.
             Err(error @ RuleError::Unknown) => {
-                let rule = OneLine(String::from_utf8_lossy(rule));
+                let rule = rules::shown(rule);
+                let rule = OneLine(String::from_utf8_lossy(&rule));
                 errors += &format!("{place}: Error in applying operation '{rule}': {error}. ");
             }
             // Later rules may be wrong because of this one.

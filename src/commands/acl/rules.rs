@@ -2,6 +2,7 @@
 
 use crate::commands::command::categories;
 use crate::commands::table::registry::{Registered, registry};
+use crate::commands::table::secrets::REDACTED;
 use crate::state::acl::{Access, KeyPattern, PasswordHash, Pattern, Rules, Selector};
 use crate::state::config::words;
 use std::collections::BTreeSet;
@@ -66,6 +67,34 @@ impl Defaults {
 pub(super) fn is_bad_name(name: &[u8]) -> bool {
     let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b || *byte == 0;
     name.iter().any(is_space)
+}
+
+/// A rule as errors show it. That of a password is a sign and `(redacted)`, as the logs have it in
+/// place of secrets; a selector that may hold one, by mistake, is nothing else.
+pub(super) fn shown(rule: &[u8]) -> Vec<u8> {
+    const SIGNS: &[u8] = b"<>#!";
+    match rule {
+        [sign, _, ..] if SIGNS.contains(sign) => [&[*sign], REDACTED].concat(),
+        // Between quotes a sign may be escaped.
+        [b'(', inner @ ..]
+            if inner
+                .iter()
+                .any(|byte| SIGNS.contains(byte) || *byte == b'\\') =>
+        {
+            REDACTED.to_vec()
+        }
+        rule => rule.to_vec(),
+    }
+}
+
+/// A name that no user can have as errors show it: words that were meant as rules may be part of it.
+pub(super) fn shown_name(name: &[u8]) -> Vec<u8> {
+    let mut words = name.split(|byte| is_bad_name(&[*byte]));
+    let first = words.next().unwrap_or_default();
+    match shown(first) == first && words.all(|word| shown(word) == word) {
+        true => name.to_vec(),
+        false => [&shown(first), b" ...".as_slice()].concat(),
+    }
 }
 
 /// Joins the words of selectors that stand in several arguments.

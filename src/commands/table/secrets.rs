@@ -5,6 +5,7 @@
 //! one. Requests may be wrong: what may be meant as a secret is covered, even if the command
 //! takes it for something else.
 
+use crate::base::num;
 use crate::commands::args;
 use crate::commands::table::registry::registry;
 use crate::commands::table::spec::Secret;
@@ -29,17 +30,30 @@ impl Secret {
             Secret::From(first) | Secret::Users { first, .. } => {
                 (first..args.len()).for_each(hide);
             }
-            Secret::Options { first, words, end } => {
-                let mut values_end = first;
-                for (at, word) in args.iter().enumerate().skip(first) {
-                    if at >= values_end && end.is_some_and(|end| args::is(word, end)) {
+            Secret::Options {
+                first,
+                names,
+                words,
+                end,
+            } => {
+                let (mut values_end, mut is_given) = (first, false);
+                // An argument before the options may be missing.
+                for (at, word) in args.iter().enumerate().skip(1) {
+                    let is_end = || end.is_some_and(|end| args::is(word, end));
+                    if at >= values_end && is_end() && is_given {
                         return;
+                    }
+                    let is_number = |arg: &&[u8]| num::parse_i64(arg).is_some();
+                    if names.contains(&at) && args.get(at + 1).is_some_and(is_number) {
+                        continue;
                     }
                     // A value is looked at too: the word before it may not be an option.
                     let option = words.iter().find(|(name, _)| args::is(word, name));
-                    let values = option.map_or(0, |(_, values)| *values);
-                    values_end = values_end.max(at + 1 + values);
-                    (at + 1..=at + values).for_each(&mut hide);
+                    if let Some((_, values)) = option {
+                        is_given = true;
+                        values_end = values_end.max(at + 1 + values);
+                        (at + 1..=at + values).for_each(&mut hide);
+                    }
                 }
             }
             Secret::Parameters(first) => {
@@ -182,6 +196,45 @@ mod tests {
             "hello 3 auth auth auth",
             "hello 3 auth (redacted) (redacted)",
         );
+    }
+
+    /// Without the timeout, and behind the keys, the password was shown.
+    #[test]
+    fn options_in_wrong_places_are_covered() {
+        for (line, expected) in [
+            ("migrate h 1 k 0 auth p", "migrate h 1 k 0 auth (redacted)"),
+            ("migrate h 1 k auth p 7", "migrate h 1 k auth (redacted) 7"),
+            ("migrate h 1 auth p 0 9", "migrate h 1 auth (redacted) 0 9"),
+            ("migrate h auth p k 0 9", "migrate h auth (redacted) k 0 9"),
+            ("migrate auth p h 1 0 9", "migrate auth (redacted) h 1 0 9"),
+            (
+                "migrate h 1 k 0 auth2 u p copy",
+                "migrate h 1 k 0 auth2 (redacted) (redacted) copy",
+            ),
+            (
+                "migrate h 1 e 0 9 keys a b auth p",
+                "migrate h 1 e 0 9 keys a b auth (redacted)",
+            ),
+            (
+                "migrate h 1 e 0 9 copy keys a auth2 u p",
+                "migrate h 1 e 0 9 copy keys a auth2 (redacted) (redacted)",
+            ),
+            (
+                "migrate h 1 e 0 9 keys auth keys c",
+                "migrate h 1 e 0 9 keys auth (redacted) c",
+            ),
+            // Hosts and keys of that name.
+            (
+                "migrate auth 1 auth 0 9 copy",
+                "migrate auth 1 auth 0 9 copy",
+            ),
+            (
+                "migrate auth2 1 auth2 0 9 auth p keys auth auth2 a b",
+                "migrate auth2 1 auth2 0 9 auth (redacted) keys auth auth2 a b",
+            ),
+        ] {
+            check(line, expected);
+        }
     }
 
     /// A name that is also the word of an option had the secret behind the real one shown, and

@@ -248,9 +248,12 @@ pub enum Secret {
     Options {
         /// Index of the first option.
         first: usize,
+        /// Arguments before the first option that may be any word, and that a number follows.
+        names: &'static [usize],
         /// The words that a secret follows, and how many arguments behind each are secret.
         words: &'static [(&'static str, usize)],
-        /// The word that ends the options.
+        /// The word that ends the options. Behind it there are names, if there was a secret
+        /// before; if not, the secret may follow by mistake.
         end: Option<&'static str>,
     },
     /// The values of parameters that the configuration keeps secret, in pairs of name and
@@ -396,6 +399,9 @@ pub struct Command {
     pub channels: Channels,
     /// Which arguments are secrets.
     pub secret: Secret,
+    /// The first argument, if there is one, from which on arguments may name keys or hold data that
+    /// no key spec finds.
+    pub data_from: Option<usize>,
     /// How often an argument may stand in what the command writes, rows and binlog together.
     pub places: usize,
     /// What the migration tools make of the command.
@@ -427,6 +433,7 @@ impl Command {
             dbs: Dbs::None,
             channels: Channels::None,
             secret: Secret::None,
+            data_from: None,
             places: USUAL_PLACES,
             migrated: Migrated::Keys(Part::NeedsAll),
             ahead: None,
@@ -597,6 +604,13 @@ impl Command {
     /// Sets which arguments are secrets.
     pub const fn secret(mut self, secret: Secret) -> Command {
         self.secret = secret;
+        self
+    }
+
+    /// Sets from which argument on the audit log leaves arguments out, if it is to have no names of
+    /// keys. That of a command with key specs leaves them out in any case.
+    pub(in crate::commands) const fn data_from(mut self, first: usize) -> Command {
+        self.data_from = Some(first);
         self
     }
 

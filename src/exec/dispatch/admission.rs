@@ -21,6 +21,9 @@ use std::sync::atomic::Ordering;
 
 const MASTER_DOWN: Error =
     Error::text("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
+const NO_STALE_FLAG: Error = Error::text(
+    "MASTERDOWN Link with MASTER is down, replica-serve-stale-data is set to 'no' and 'allow-stale' flag is not set on the script.",
+);
 const STALE_IN_SCRIPT: Error = Error::text("ERR Can not execute the command on a stale replica");
 /// For MONITOR clients, which count as replicas as in Redis.
 const NOT_WHILE_WATCHING: Error = Error::text("ERR Replica can't interact with the keyspace");
@@ -228,14 +231,32 @@ impl Executor {
     }
 
     /// Whether a replica without a link to its master refuses the command if
-    /// `replica-serve-stale-data` is off.
+    /// `replica-serve-stale-data` is off. Scripts without flags, and those that there are not, are
+    /// refused when they are to run.
     fn needs_master(&self, command: &Command, args: &[&[u8]]) -> bool {
         let declared = || self.declared(command, args);
         match command.handler {
             Handler::Own(Own::Script(_)) => {
-                !declared().is_some_and(|flags| flags.contains(ScriptFlags::ALLOW_STALE))
+                declared().is_some_and(|flags| !flags.contains(ScriptFlags::ALLOW_STALE))
             }
             _ => !command.flags.contains(Flags::STALE),
+        }
+    }
+
+    /// Whether the data of a replica may be old, which `replica-serve-stale-data` forbids to show.
+    fn is_stale(&self) -> bool {
+        let link = &self.server.replication.link;
+        !self.thread.config.replica_serve_stale_data && link.phase() != LinkPhase::Connected
+    }
+
+    /// Refuses a script or function with these flags on a replica whose data may be old.
+    pub(in crate::exec) fn check_stale(&self, flags: Option<ScriptFlags>) -> Result<(), Error> {
+        let is_replica = || self.server.replication.is_replica() && !self.txn.is_received();
+        match flags {
+            _ if !self.is_stale() || !is_replica() => Ok(()),
+            Some(flags) if flags.contains(ScriptFlags::ALLOW_STALE) => Ok(()),
+            Some(_) => Err(NO_STALE_FLAG),
+            None => Err(MASTER_DOWN),
         }
     }
 
@@ -296,12 +317,9 @@ impl Executor {
             if writes && config.replica_read_only {
                 return Err(READONLY);
             }
-            let is_stale = || {
-                !config.replica_serve_stale_data && replication.link.phase() != LinkPhase::Connected
-            };
             let needs_master =
                 || self.needs_master(command, args) || Self::queued(session, command).needs_master;
-            if is_stale() && needs_master() {
+            if self.is_stale() && needs_master() {
                 return Err(match session.is_script {
                     true => STALE_IN_SCRIPT,
                     false => MASTER_DOWN,

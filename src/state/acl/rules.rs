@@ -172,6 +172,8 @@ impl Selector {
                 known.access.contains(Access::READ),
                 known.access.contains(Access::WRITE),
             ) {
+                // `~*` would be the flag, behind which no pattern may stand.
+                (true, true) if known.pattern.is_any() => b"%RW~",
                 (true, true) => b"~",
                 (true, false) => b"%R~",
                 (false, _) => b"%W~",

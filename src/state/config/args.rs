@@ -15,6 +15,7 @@ use super::Config;
 use super::file::{ConfigError, Loader, Origin, Places, Reason, read_bounded, unknown};
 use super::lex::split;
 use super::params::Param;
+use super::shown::without_secrets;
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -94,9 +95,18 @@ impl Config {
                 None
             }
             Some(name) => {
-                let path = PathBuf::from(OsString::from_vec(name));
+                // A directive without its dashes, perhaps.
+                let named = String::from_utf8_lossy(&name);
+                let shown = Some(without_secrets(&named)).filter(|shown| *shown != named);
+                let path = PathBuf::from(OsString::from_vec(name.clone()));
                 let path = std::path::absolute(&path).unwrap_or(path);
-                loader.file(&path)?;
+                loader.file(&path).map_err(|error| match (error, shown) {
+                    (ConfigError::Unreadable { error, .. }, Some(shown)) => {
+                        let path = shown.into();
+                        ConfigError::Unreadable { path, error }
+                    }
+                    (error, _) => error,
+                })?;
                 Some(path)
             }
         };
@@ -205,7 +215,7 @@ fn flag_words(flag: &[u8]) -> Result<Directive, ConfigError> {
 fn stray(arg: &[u8], reason: Reason) -> ConfigError {
     ConfigError::Directive {
         origin: Origin::Args,
-        text: String::from_utf8_lossy(arg).into_owned(),
+        text: without_secrets(&String::from_utf8_lossy(arg)),
         reason,
     }
 }

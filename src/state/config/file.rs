@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use super::kind::ParamKind;
 use super::lex::{LexError, quote, quote_always, split};
 use super::params::{Flag, Param};
+use super::shown::without_secrets;
 use super::value::{Source, ValueError};
 use super::{Config, split_value};
 use crate::base::glob;
+use crate::sys::files::open_regular;
 
 /// Longest file that is accepted, in bytes.
 const FILE_MAX_BYTES: u64 = 16 << 20;
@@ -161,6 +163,8 @@ pub(super) struct Loader<'a> {
     places: Places,
     files: usize,
     depth: usize,
+    /// Whether a file may be a pipe, whose other end is waited for.
+    waits: bool,
 }
 
 impl<'a> Loader<'a> {
@@ -170,6 +174,15 @@ impl<'a> Loader<'a> {
             places: Places::default(),
             files: 0,
             depth: 0,
+            waits: true,
+        }
+    }
+
+    /// For a server that runs: refuses files that are not regular.
+    pub(super) fn without_waiting(self) -> Self {
+        Loader {
+            waits: false,
+            ..self
         }
     }
 
@@ -184,8 +197,11 @@ impl<'a> Loader<'a> {
             path: path.to_owned(),
             error,
         };
-        let file = std::fs::File::open(path).map_err(unreadable)?;
-        let text = read_bounded(file).map_err(unreadable)?;
+        let file = match self.waits {
+            true => std::fs::File::open(path),
+            false => open_regular(path),
+        };
+        let text = file.and_then(read_bounded).map_err(unreadable)?;
         self.text(&text, &|line| Origin::File(path.to_owned(), line))
     }
 
@@ -219,7 +235,7 @@ impl<'a> Loader<'a> {
     ) -> Result<(), ConfigError> {
         let shown = |name: &[u8], text: String| match Param::find(name) {
             Some(param) if param.has(Flag::Secret) => format!("{} ...", param.name),
-            _ => text,
+            _ => without_secrets(&text),
         };
         let name = words.as_ref().ok().and_then(|words| words.first().cloned());
         let failed = |reason| {
@@ -295,10 +311,10 @@ impl<'a> Loader<'a> {
 
 /// The reason for an unknown name.
 pub(super) fn unknown(name: &[u8]) -> Reason {
-    // The part after `=` is a value, which may be a password.
-    let name = name.split(|byte| *byte == b'=').next().unwrap_or_default();
+    // The part behind is a value, which may be a password.
+    let name = name.split(is_joint).next().unwrap_or_default();
     let shown = String::from_utf8_lossy(name).into_owned();
-    let similar = Param::similar(&shown.to_ascii_lowercase().replace('_', "-"));
+    let similar = Param::similar_to(&shown);
     Reason::Unknown(shown, similar)
 }
 
@@ -309,12 +325,21 @@ fn hint(similar: &Option<&'static str>) -> String {
     )
 }
 
+/// Whether the byte may join a parameter and its value to one word, by mistake.
+fn is_joint(byte: &u8) -> bool {
+    matches!(byte, b'=' | b':' | b' ' | b'\t')
+}
+
 /// The corrected form of `port=1`.
 fn joined(name: &[u8]) -> Option<String> {
-    let equals = name.iter().position(|byte| *byte == b'=')?;
-    let (name, value) = name.split_at(equals);
+    let joint = name.iter().position(is_joint)?;
+    let (name, value) = name.split_at(joint);
     let param = Param::find(name)?;
-    let value = quote(value.get(1..)?);
+    let value = value.get(1..)?.trim_ascii();
+    if param.has(Flag::Secret) || value.is_empty() {
+        return Some(format!("{} ...", param.name));
+    }
+    let value = quote(value);
     Some(format!(
         "{} {}",
         param.name,

@@ -35,7 +35,8 @@ impl Param {
     }
 
     /// The name, alias or [flag](ONCE) that is most similar to `name`, an unknown one.
-    pub(super) fn similar(name: &str) -> Option<&'static str> {
+    pub(super) fn similar_to(name: &str) -> Option<&'static str> {
+        let name = &*name.to_ascii_lowercase().replace('_', "-");
         /// Minimal similarity, from 0 (nothing in common) to 1 (equal).
         const ENOUGH: f64 = 0.85;
         let names = PARAMS.iter().flat_map(Param::names).chain(ONCE);

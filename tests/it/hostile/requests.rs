@@ -1,10 +1,11 @@
 //! Broken, torn, endless and random requests.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::support::conn::encode;
-use crate::support::{Server, Value, cli, oracle, seed, wait_for};
+use crate::support::{DEADLINE, Server, Value, cli, oracle, seed, wait_for};
 
 /// The last request of every exchange, so that the end of the replies is known.
 const SENTINEL: &[u8] = b"*2\r\n$4\r\nECHO\r\n$8\r\nsentinel\r\n";
@@ -413,4 +414,19 @@ fn random_bytes_harm_no_other_client() {
         }
     }
     assert_eq!(good.cmd("GET witness"), Value::bulk("unharmed"));
+}
+
+/// Each connection made a line, before any login.
+#[test]
+fn browsers_do_not_fill_the_log() {
+    let server = Server::start(&["--requirepass", "secret"]);
+    for _ in 0..10 {
+        let mut browser = TcpStream::connect(server.address()).unwrap();
+        browser.set_read_timeout(Some(DEADLINE)).unwrap();
+        browser.write_all(b"POST / HTTP/1.1\r\n\r\n").unwrap();
+        let mut reply = Vec::new();
+        browser.read_to_end(&mut reply).expect("the end");
+        assert_eq!(reply, b"");
+    }
+    assert_eq!(server.log().matches("speaks HTTP").count(), 1);
 }

@@ -331,7 +331,13 @@ fn a_replica_refuses_writes_and_what_only_a_link_says() {
     // Queued while the link was up.
     let transactions = [
         (&["GET k"][..], true),
-        (&["PING", "EVAL_RO return(1) 0"], true),
+        (&["INFO server", "GET k"], true),
+        // What a script may do is known when it runs.
+        (
+            &["INFO server", "EVAL_RO return(1) 0", "FCALL nosuch 0"],
+            false,
+        ),
+        (&["EVAL #!lua\u{a0}flags=no-writes\nreturn(1) 0"], true),
         (&["INFO server", "CONFIG GET port"], false),
         (
             &["EVAL #!lua\u{a0}flags=allow-stale,no-writes\nreturn(1) 0"],
@@ -357,10 +363,43 @@ fn a_replica_refuses_writes_and_what_only_a_link_says() {
     });
     let down = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
     assert_eq!(conn.cmd("GET k").error().as_deref(), Some(down));
+    let in_script = "ERR Can not execute the command on a stale replica";
+    for (line, expected) in [
+        ("EVAL return(1) 0", down),
+        ("EVAL_RO return(1) 0", down),
+        (
+            "EVAL return(1) 1",
+            "ERR Number of keys can't be greater than number of args",
+        ),
+        ("EVAL return( 0", "ERR Error compiling script"),
+        ("FCALL nosuch 0", "ERR Function not found"),
+        ("FCALL_RO nosuch x", "ERR Function not found"),
+        (
+            "EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0",
+            "NOSCRIPT No matching script.",
+        ),
+        (
+            "EVAL #!lua\u{a0}flags=allow-stale,no-writes\nreturn(redis.call('GET','k')) 0",
+            in_script,
+        ),
+    ] {
+        let words = line.split(' ').map(|word| word.replace('\u{a0}', " "));
+        let error = conn.call(&words.collect::<Vec<_>>()).error();
+        let error = error.unwrap_or_default();
+        assert!(error.starts_with(expected), "{line}: {error}");
+    }
     for (conn, refused) in &mut early {
         let discarded = format!("EXECABORT Transaction discarded because of: {down}");
         let expected = refused.then_some(discarded);
-        assert_eq!(conn.cmd("EXEC").error(), expected);
+        let reply = conn.cmd("EXEC");
+        assert_eq!(reply.error(), expected);
+        if let Value::Array(items) = &reply
+            && items.len() == 3
+        {
+            let errors = [&items[1], &items[2]].map(Value::error);
+            assert_eq!(errors[0].as_deref(), Some(down));
+            assert_eq!(errors[1].as_deref(), Some("ERR Function not found"));
+        }
         let over = conn.cmd("EXEC").error();
         assert_eq!(over.as_deref(), Some("ERR EXEC without MULTI"));
     }

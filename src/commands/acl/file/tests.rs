@@ -51,6 +51,15 @@ fn all_that_is_wrong_with_a_file_is_told() {
             "users.acl:1: Error in applying operation '+nosuch': Unknown command or category name in ACL. \
              users.acl:1: Syntax error. ",
         ),
+        // A selector that is not closed where it was meant to be.
+        (
+            "user a (+nosuch on >secret ~x)",
+            "users.acl:1: Error in applying operation '(redacted)': Unknown command or category name in ACL. ",
+        ),
+        (
+            "user a\ton\t>secret",
+            "'users.acl:1: username 'a ...' contains invalid characters. ",
+        ),
         (
             "user a #12",
             "users.acl:1: The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters. ",
@@ -61,6 +70,22 @@ fn all_that_is_wrong_with_a_file_is_told() {
             format!("{expected}{END}"),
             "{text}"
         );
+    }
+}
+
+/// The log of a server that does not start had the word with the parenthesis.
+#[test]
+fn errors_of_lines_show_no_passwords() {
+    for rules in [
+        "bob on (secret +get",
+        "bob on >secret nosuch",
+        "bob on <secret",
+        "bob (+nosuch >secret)",
+        ">secret on nosuch",
+    ] {
+        let config = Config::from_text(format!("user {rules}").as_bytes(), Path::new("c"));
+        let error = from_lines(&config.unwrap()).unwrap_err().to_string();
+        assert!(!error.contains("secret"), "{error}");
     }
 }
 
@@ -197,6 +222,9 @@ fn random_rule(random: &mut fastrand::Rng) -> Vec<u8> {
         b"off",
         b"nopass",
         b"~*",
+        b"%R~*",
+        b"%W~*",
+        b"%RW~*",
         b"allchannels",
         b"resetkeys",
         b"resetchannels",
@@ -217,6 +245,7 @@ fn random_rule(random: &mut fastrand::Rng) -> Vec<u8> {
         b"~",
         b"%R~",
         b"%W~",
+        b"%RW~",
         b"&",
         b">",
         b"+get|",

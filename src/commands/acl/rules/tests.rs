@@ -47,6 +47,23 @@ fn rules_are_written_back() {
         "~* resetkeys %R~*",
         "off sanitize-payload %R~* resetchannels -@all",
     );
+    // A pattern of everything is no flag: others may stand behind it.
+    check(
+        "%RW~* %R~b",
+        "off sanitize-payload %RW~* %R~b resetchannels -@all",
+    );
+    check(
+        "%R~* %W~* ~b",
+        "off sanitize-payload %RW~* ~b resetchannels -@all",
+    );
+    check(
+        "%W~x %RW~*",
+        "off sanitize-payload %W~x %RW~* resetchannels -@all",
+    );
+    check(
+        "(%rw~* %W~x +get)",
+        &format!("{OFF} -@all (%RW~* %W~x resetchannels -@all +get)"),
+    );
     check("&a &b &a", "off sanitize-payload resetchannels &a &b -@all");
     check("&a allchannels", "off sanitize-payload &* -@all");
     check("allchannels resetchannels", &format!("{OFF} -@all"));
@@ -85,6 +102,34 @@ fn rules_are_written_back() {
         "on nopass ~a &b db=1 +get (~c) reset",
         &format!("{OFF} -@all"),
     );
+}
+
+#[test]
+fn errors_show_rules_without_passwords() {
+    for (rule, expected) in [
+        (">pw", ">(redacted)"),
+        ("<pw", "<(redacted)"),
+        ("#00", "#(redacted)"),
+        ("!00", "!(redacted)"),
+        ("(+get >pw)", "(redacted)"),
+        ("(~x <pw", "(redacted)"),
+        (r#"("\x3epw")"#, "(redacted)"),
+        ("<", "<"),
+        ("+nosuch", "+nosuch"),
+        ("~a>b", "~a>b"),
+        ("%~", "%~"),
+        ("(+nosuch ~x)", "(+nosuch ~x)"),
+        ("nosuch", "nosuch"),
+    ] {
+        assert_eq!(shown(rule.as_bytes()), expected.as_bytes(), "{rule}");
+    }
+    for (name, expected) in [
+        ("a\tb", "a\tb"),
+        ("a\t>pw", "a ..."),
+        (">pw\tb", ">(redacted) ..."),
+    ] {
+        assert_eq!(shown_name(name.as_bytes()), expected.as_bytes(), "{name}");
+    }
 }
 
 #[test]

@@ -290,3 +290,19 @@ impl Param {
             .collect()
     }
 }
+
+/// The thread of a client waited for the other end of the pipe.
+#[test]
+fn a_pipe_is_not_rewritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let config = Config::default();
+    let error = config.rewrite(&pipe).unwrap_err().to_string();
+    assert!(error.contains("no regular file"), "{error}");
+    let file = dir.path().join("kedis.conf");
+    std::fs::write(&file, format!("include {}\n", pipe.display())).unwrap();
+    let error = config.rewrite(&file).unwrap_err().to_string();
+    assert!(error.contains("no regular file"), "{error}");
+}

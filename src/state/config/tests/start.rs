@@ -330,6 +330,61 @@ fn a_file_or_standard_input_comes_before_the_flags() {
     assert!(error.to_string().contains("standard input, at line 2"));
 }
 
+/// Passwords whose quotes were wrong, or that an equals sign joined to their parameter, stood in
+/// the error, and so in the journal of the machine.
+#[test]
+fn errors_show_no_secrets() {
+    let check = |error: ConfigError, expected: &str| {
+        let error = error.to_string();
+        assert!(!error.contains("TopS3cret"), "{error}");
+        assert!(error.contains(expected), "{error}");
+    };
+    for (line, shown) in [
+        ("requirepass TopS3cret extra", "requirepass ..."),
+        ("requirepass \"TopS3cret", "requirepass ..."),
+        ("requirepass \"TopS3cret\"y", "requirepass ..."),
+        ("masterauth \"TopS3cret\" \"", "masterauth ..."),
+        ("tls-key-file-pass 'TopS3cret", "tls-key-file-pass ..."),
+        ("user bob on >TopS3cret \"", "user ..."),
+        ("\"require\\x70ass\" TopS3cret extra", "requirepass ..."),
+        ("requirepass=TopS3cret", "requirepass ..."),
+        ("requirepass: TopS3cret", "requirepass ..."),
+        ("\"requirepass TopS3cret\"", "requirepass ..."),
+        ("requirepas TopS3cret", "requirepas ..."),
+        ("\"requirepas TopS3cret\"", "requirepas ..."),
+        ("--requirepass TopS3cret", "requirepass ..."),
+        ("port 1 requirepass TopS3cret", "port 1 requirepass ..."),
+        ("requirepass Top\0TopS3cret", "requirepass ..."),
+    ] {
+        let shown = format!(">>> '{shown}'");
+        check(parse(line).unwrap_err(), &shown);
+        let read = Config::from_args_and_stdin(["-"], line.as_bytes());
+        check(read.unwrap_err(), &shown);
+    }
+    for (line, shown) in [
+        (&["--requirepass=TopS3cret"][..], ">>> 'requirepass ...'"),
+        (&["--requirepass \"TopS3cret"], ">>> 'requirepass ...'"),
+        (
+            &["--requirepass", "a", "TopS3cret"],
+            ">>> 'requirepass ...'",
+        ),
+        (
+            &["--port", "1", "requirepass", "TopS3cret"],
+            ">>> 'port \"1\" \"requirepass ...'",
+        ),
+        (&["-", "requirepass=TopS3cret"], ">>> 'requirepass ...'"),
+        (&["requirepass=TopS3cret"], "file requirepass ...:"),
+    ] {
+        check(args(line).unwrap_err(), shown);
+    }
+    let advice = "a space stands between a parameter and its value: `requirepass ...`";
+    check(parse("requirepass=TopS3cret").unwrap_err(), advice);
+    check(args(&["--requirepass=TopS3cret"]).unwrap_err(), advice);
+    assert!(reason("port=1").ends_with("`port 1`"));
+    assert!(reason("\"port 1\"").ends_with("`port 1`"));
+    assert!(reason("port= 1").ends_with("`port ...`"));
+}
+
 /// Some errors are found only after the whole configuration is read.
 #[test]
 fn the_place_of_a_directive_is_known_later() {
