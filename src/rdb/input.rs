@@ -17,6 +17,14 @@ pub trait Input {
     /// Appends the next `len` bytes; memory grows with the bytes that are present.
     fn append(&mut self, len: u64, out: &mut Vec<u8>) -> Result<()>;
 
+    /// Called before the reader holds so many bytes at once that are not in the input.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`], if there is a budget and it has no room for them.
+    fn will_hold(&mut self, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// The next byte.
     fn byte(&mut self) -> Result<u8> {
         self.array::<1>().map(|[byte]| byte)

@@ -6,15 +6,17 @@
 
 use super::definition::{Added, Build};
 use super::table::definition;
-use super::{OpResult, RestoreError};
+use super::{OpError, OpResult, RestoreError};
 use crate::base::time::UnixMs;
 use crate::encoding::{CollectionId, ValueType, keys};
 use crate::rdb::decode::read_value;
+use crate::rdb::input::Input;
 use crate::rdb::payload::Payload;
 use crate::rdb::reader::Reader;
 use crate::rdb::{self, Element};
 use crate::storage::Direction;
-use crate::storage::{DbIndex, Txn};
+use crate::storage::{DbIndex, StorageError, Txn};
+use std::cell::RefCell;
 
 const TWICE: rdb::Error = rdb::Error::Corrupt("an element that is there twice");
 
@@ -126,6 +128,46 @@ impl<'k> Building<'k> {
     }
 }
 
+/// What the reader may hold without having it counted, in bytes.
+const FREE_BYTES: u64 = 64 << 10;
+
+/// The bytes of a payload. What the reader makes of them (strings that are decompressed, lists of
+/// parts) can be many times as large, and is counted as memory of the command before it is made.
+struct Counted<'p, 't> {
+    rest: &'p [u8],
+    txn: &'p RefCell<&'t mut Txn>,
+    /// The most that was counted: one string replaces another.
+    held: u64,
+}
+
+impl Input for Counted<'_, '_> {
+    fn fill(&mut self, buffer: &mut [u8]) -> rdb::Result<()> {
+        self.rest.fill(buffer)
+    }
+
+    fn append(&mut self, len: u64, out: &mut Vec<u8>) -> rdb::Result<()> {
+        self.rest.append(len, out)
+    }
+
+    fn will_hold(&mut self, bytes: u64) -> rdb::Result<()> {
+        let Some(more) = bytes.checked_sub(self.held.max(FREE_BYTES)) else {
+            return Ok(());
+        };
+        let counted = self.txn.borrow().will_hold(more);
+        counted.map_err(|_| rdb::Error::NoMemory)?;
+        self.held = bytes;
+        Ok(())
+    }
+}
+
+/// The error as one of the storage, if there was no memory.
+fn lacking(error: RestoreError) -> RestoreError {
+    match error {
+        RestoreError::Rdb(rdb::Error::NoMemory) => OpError::from(StorageError::NoMemory).into(),
+        other => other,
+    }
+}
+
 /// Stores the value of a payload under a key that does not exist.
 ///
 /// # Errors
@@ -141,17 +183,24 @@ pub fn restore(
 ) -> Result<Taken, RestoreError> {
     let kind = payload.value_type()?;
     let mut building = Building::new(txn, db, key, kind)?;
-    let mut reader = Reader::new(payload.value, max_bytes);
+    let txn = RefCell::new(txn);
+    let input = Counted {
+        rest: payload.value,
+        txn: &txn,
+        held: 0,
+    };
+    let mut reader = Reader::new(input, max_bytes);
     let mut left = max_bytes;
-    read_value(&mut reader, payload.kind, payload.dialect, |element| {
+    let read = read_value(&mut reader, payload.kind, payload.dialect, |element| {
         let bytes = element.bytes() as u64;
         left = left
             .checked_sub(bytes)
             .ok_or(RestoreError::Rdb(rdb::Error::TooLong(bytes)))?;
-        building.add(txn, element)
-    })?;
-    if !reader.input.is_empty() {
+        building.add(*txn.borrow_mut(), element)
+    });
+    read.map_err(lacking)?;
+    if !reader.input.rest.is_empty() {
         return Err(rdb::Error::Corrupt("something behind the value").into());
     }
-    building.finish(txn, expire_ms)
+    building.finish(txn.into_inner(), expire_ms)
 }
