@@ -132,14 +132,11 @@ fn write_distance(reply: &mut Reply, distance: f64) {
     reply.bulk(format!("{distance:.4}").as_bytes());
 }
 
-/// Longitude and latitude with 17 digits after the point, without zeros at the end.
+/// Longitude and latitude.
 fn write_position(reply: &mut Reply, position: Position) {
     reply.array(2);
     for degrees in [position.longitude, position.latitude] {
-        let text = format!("{degrees:.17}");
-        let text = text.trim_end_matches('0').trim_end_matches('.');
-        let text = if text == "-0" { "0" } else { text };
-        reply.double_text(text.as_bytes());
+        reply.double(degrees);
     }
 }
 
