@@ -6,6 +6,7 @@
 
 use super::args::{self, Options};
 use super::table::spec::Group;
+use super::zsets::store_stated;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::geohash::{self, Area, Position, Shape};
 use crate::resp::Reply;
@@ -601,6 +602,7 @@ fn write(ctx: &mut WriteCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
     let Some(destination) = request.destination else {
         return request.answer(ctx.txn, ctx.reply, zset.as_ref());
     };
+    let is_newer = request.is_polygon();
     let mut stored: Vec<(f64, Member)> = Vec::new();
     if let (Some(zset), Some(area)) = (&zset, request.area()) {
         let found = request.collect(ctx.txn, zset, &area)?;
@@ -613,7 +615,10 @@ fn write(ctx: &mut WriteCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
     let scores =
         |(a, x): &(f64, Member), (b, y): &(f64, Member)| a.total_cmp(b).then_with(|| x.cmp(y));
     ctx.txn.sort_by(&mut stored, scores)?;
-    zset::store(ctx.txn, ctx.db, destination.key, &stored)?;
+    match is_newer {
+        true => store_stated(ctx, destination.key, &stored)?,
+        false => zset::store(ctx.txn, ctx.db, destination.key, &stored)?,
+    }
     if !stored.is_empty() {
         let event = match kind.is_search() {
             true => "geosearchstore",
