@@ -55,6 +55,30 @@ impl Input for &[u8] {
     }
 }
 
+/// The bytes of a payload. What the reader makes of them (strings that are decompressed, lists of
+/// parts) can be many times as large, and is announced before it is made.
+#[derive(Debug)]
+pub struct Lent<'p, H> {
+    /// What is not read yet.
+    pub rest: &'p [u8],
+    /// See [`Input::will_hold`].
+    pub will_hold: H,
+}
+
+impl<H: FnMut(u64) -> Result<()>> Input for Lent<'_, H> {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<()> {
+        self.rest.fill(buffer)
+    }
+
+    fn append(&mut self, len: u64, out: &mut Vec<u8>) -> Result<()> {
+        self.rest.append(len, out)
+    }
+
+    fn will_hold(&mut self, bytes: u64) -> Result<()> {
+        (self.will_hold)(bytes)
+    }
+}
+
 /// A stream with a checksum of the bytes read.
 #[derive(Debug)]
 pub struct Stream<R> {

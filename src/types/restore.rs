@@ -10,7 +10,7 @@ use super::{OpError, OpResult, RestoreError};
 use crate::base::time::UnixMs;
 use crate::encoding::{CollectionId, ValueType, keys};
 use crate::rdb::decode::read_value;
-use crate::rdb::input::Input;
+use crate::rdb::input::Lent;
 use crate::rdb::payload::Payload;
 use crate::rdb::reader::Reader;
 use crate::rdb::{self, Element};
@@ -131,35 +131,6 @@ impl<'k> Building<'k> {
 /// What the reader may hold without having it counted, in bytes.
 const FREE_BYTES: u64 = 64 << 10;
 
-/// The bytes of a payload. What the reader makes of them (strings that are decompressed, lists of
-/// parts) can be many times as large, and is counted as memory of the command before it is made.
-struct Counted<'p, 't> {
-    rest: &'p [u8],
-    txn: &'p RefCell<&'t mut Txn>,
-    /// The most that was counted: one string replaces another.
-    held: u64,
-}
-
-impl Input for Counted<'_, '_> {
-    fn fill(&mut self, buffer: &mut [u8]) -> rdb::Result<()> {
-        self.rest.fill(buffer)
-    }
-
-    fn append(&mut self, len: u64, out: &mut Vec<u8>) -> rdb::Result<()> {
-        self.rest.append(len, out)
-    }
-
-    fn will_hold(&mut self, bytes: u64) -> rdb::Result<()> {
-        let Some(more) = bytes.checked_sub(self.held.max(FREE_BYTES)) else {
-            return Ok(());
-        };
-        let counted = self.txn.borrow().will_hold(more);
-        counted.map_err(|_| rdb::Error::NoMemory)?;
-        self.held = bytes;
-        Ok(())
-    }
-}
-
 /// The error as one of the storage, if there was no memory.
 fn lacking(error: RestoreError) -> RestoreError {
     match error {
@@ -184,10 +155,17 @@ pub fn restore(
     let kind = payload.value_type()?;
     let mut building = Building::new(txn, db, key, kind)?;
     let txn = RefCell::new(txn);
-    let input = Counted {
+    // One string replaces another.
+    let mut held = FREE_BYTES;
+    let will_hold = |bytes: u64| {
+        let more = bytes.saturating_sub(held);
+        let counted = txn.borrow().will_hold(more);
+        held += more;
+        counted.map_err(|_| rdb::Error::NoMemory)
+    };
+    let input = Lent {
         rest: payload.value,
-        txn: &txn,
-        held: 0,
+        will_hold,
     };
     let mut reader = Reader::new(input, max_bytes);
     let mut left = max_bytes;

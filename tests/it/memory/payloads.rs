@@ -11,6 +11,9 @@ const MOST_PERCENT: u64 = 110;
 /// The version of RDB in the footer.
 const VERSION: [u8; 2] = [11, 0];
 
+/// The opcode of a library of functions.
+const FUNCTION: u8 = 245;
+
 /// A length or number.
 fn length(n: u64) -> Vec<u8> {
     match u32::try_from(n) {
@@ -132,4 +135,22 @@ fn what_becomes_of_a_payload_stays_within_the_budget() {
         );
         server.connect().must("SET after v");
     }
+}
+
+/// The libraries of a payload are all held until they are loaded.
+#[test]
+fn libraries_of_a_payload_stay_within_the_budget() {
+    let server = Server::start(&["--maxmemory", &BUDGET.to_string()]);
+    let mut conn = server.connect();
+    let mut restore = |libraries: usize, n: usize| {
+        let library = [&[FUNCTION][..], &compressed(n)].concat();
+        let payload = sealed(&library.repeat(libraries));
+        conn.call(&[b"FUNCTION", &b"RESTORE"[..], &payload])
+    };
+    let error = restore(1, 1).error().unwrap_or_default();
+    assert!(error.starts_with("ERR Missing library meta"), "{error:?}");
+    let error = restore(10, 100_000).error().unwrap_or_default();
+    assert!(error.starts_with("OOM "), "{error:?}");
+    let percent = server.peak_rss() * 100 / BUDGET;
+    assert!(percent <= MOST_PERCENT, "{percent} % of the budget");
 }
