@@ -53,6 +53,8 @@ pub use watch::{Limits, Trip};
 pub const NO_FUNCTION: &str = "ERR Function not found";
 /// How the error reply begins of a script that wants more memory than it may have.
 pub const NO_MEMORY: &str = "ERR not enough memory";
+/// What each error for want of memory says.
+const LACK: &str = "not enough memory";
 
 /// Runs the commands of a script.
 pub trait Host {
@@ -149,6 +151,8 @@ pub struct Interpreter {
     max_bytes: usize,
     /// Used bytes after the last collection.
     kept: usize,
+    /// Something has failed for want of memory since [`Interpreter::tidy`].
+    lacked: Cell<bool>,
     fields: convert::Fields,
 }
 
@@ -214,6 +218,7 @@ impl Interpreter {
             libraries,
             max_bytes,
             kept: 0,
+            lacked: Cell::new(false),
         })
     }
 
@@ -276,8 +281,18 @@ impl Interpreter {
                 why,
                 place: Vec::new(),
             }),
-            None => compiled.map_err(|why| plain_failure(why.as_bytes())),
+            None => compiled.map_err(|why| self.noted(plain_failure(why.as_bytes()))),
         }
+    }
+
+    /// Notes whether the reason is want of memory.
+    fn noted(&self, failure: Failure) -> Failure {
+        if let Failure::Error { text, .. } = &failure
+            && memchr::memmem::find(text, LACK.as_bytes()).is_some()
+        {
+            self.lacked.set(true);
+        }
+        failure
     }
 
     /// Drops the compiled scripts that `keep` rejects.
@@ -335,7 +350,7 @@ impl Interpreter {
         match done {
             Ok(_) if loaded.is_empty() => Err(plain_failure(b"ERR No functions registered")),
             Ok(_) => Ok(loaded),
-            Err(failure) => Err(failure.with_prefix(registering)),
+            Err(failure) => Err(self.noted(failure).with_prefix(registering)),
         }
     }
 
@@ -397,7 +412,7 @@ impl Interpreter {
                     },
                     Err(error) => {
                         reply.truncate(start);
-                        Err(plain_failure(&text_of(&error)))
+                        Err(self.noted(plain_failure(&text_of(&error))))
                     }
                 }
             }
@@ -407,7 +422,7 @@ impl Interpreter {
                         end.extend_from_slice(&self.place_of_error(which));
                     }
                 }
-                Err(failure)
+                Err(self.noted(failure))
             }
         }
     }
@@ -508,22 +523,38 @@ impl Interpreter {
         }
     }
 
-    /// Frees the memory of a large script after its end. Returns `false` if that fails:
-    /// then the interpreter must be dropped.
+    /// Frees the memory of a large script after its end, and that of all compiled scripts if
+    /// something has failed for want of memory and they might be the cause: the next call compiles
+    /// them again. Returns `false` if that fails: then the interpreter must be dropped.
     #[must_use]
     pub fn tidy(&mut self) -> bool {
         self.watch.stop();
         let (used, quarter) = (self.lua.used_memory(), self.max_bytes / 4);
+        if self.lacked.take() {
+            if !self.collect() {
+                return false;
+            }
+            if self.kept > quarter / 2 {
+                self.retain_scripts(|_| false);
+                return self.collect() && self.kept <= quarter * 2;
+            }
+            return true;
+        }
         // Memory that stays in use is not collected after each script.
         if used <= quarter || used <= self.kept.saturating_mul(2).min(quarter * 3) {
             return true;
         }
+        self.collect() && self.kept <= quarter * 2
+    }
+
+    /// Collects garbage; whether that was possible.
+    fn collect(&mut self) -> bool {
         // A collection itself needs some memory, which may exceed the limit.
         let unlimited = self.lua.set_memory_limit(0);
         let collected = unlimited.and_then(|_| self.lua.gc_collect());
         let limited = self.lua.set_memory_limit(self.max_bytes);
         self.kept = self.lua.used_memory();
-        collected.and(limited.map(|_| ())).is_ok() && self.kept <= quarter * 2
+        collected.and(limited.map(|_| ())).is_ok()
     }
 }
 

@@ -339,6 +339,9 @@ pub enum Error {
     /// A collection without elements, which is not a value.
     #[error("an empty collection")]
     Empty,
+    /// There is no memory for what a part of the value takes.
+    #[error("there is no memory for it")]
+    NoMemory,
     /// A string longer than the caller's limit.
     #[error("a string of {0} bytes is too long")]
     TooLong(u64),

@@ -33,13 +33,18 @@ pub enum LzfError {
     WrongLength,
 }
 
+/// Whether a payload of so many bytes can become `len` bytes.
+pub fn is_possible(packed_len: usize, len: u64) -> bool {
+    len <= packed_len.saturating_mul(MAX_RATIO) as u64
+}
+
 /// Decompresses a payload that must have exactly `len` bytes. Memory is bounded
 /// by the payload's own size, whatever `len` claims.
 ///
 /// # Errors
 /// The payload is corrupt or of another length.
 pub fn decompress(payload: &[u8], len: usize) -> Result<Vec<u8>, LzfError> {
-    if len > payload.len().saturating_mul(MAX_RATIO) {
+    if !is_possible(payload.len(), len as u64) {
         return Err(LzfError::WrongLength);
     }
     let mut out = Vec::with_capacity(len);

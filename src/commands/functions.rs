@@ -17,7 +17,9 @@ use crate::commands::table::tips::Tip;
 use crate::encoding::system;
 use crate::lua::header::library_name;
 use crate::lua::{Failure, Limits};
+use crate::rdb;
 use crate::rdb::encode::Encoder;
+use crate::rdb::input::Lent;
 use crate::rdb::payload::{self, Checksum};
 use crate::rdb::reader::Reader;
 use crate::resp::Reply;
@@ -26,6 +28,7 @@ use crate::state::scripts::{Function, Libraries, Library};
 use crate::state::workers::Running;
 use crate::state::{Server, Session};
 use crate::storage::{StorageError, View};
+use crate::types::OpError;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -268,7 +271,7 @@ fn restore_ahead(ctx: &mut AheadCtx<'_>, args: &[&[u8]]) -> Result<(), StorageEr
     let Some(payload) = args.get(2) else {
         return Ok(());
     };
-    if let Ok(codes) = codes_in(payload, checksum(ctx.server)) {
+    if let Ok(codes) = codes_in(ctx.view, payload, checksum(ctx.server)) {
         let codes = codes.iter().map(Vec::as_slice);
         let new = read_libraries(codes, ctx.view, ctx.session)?;
         ctx.ahead.keep(payload, new);
@@ -294,7 +297,7 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let new = match ctx.ahead.libraries(args[2]) {
         Some(new) => new,
         None => {
-            let codes = codes_in(args[2], checksum(ctx.server))?;
+            let codes = codes_in(ctx.txn, args[2], checksum(ctx.server))?;
             read_libraries(codes.iter().map(Vec::as_slice), ctx.txn, ctx.session)?
         }
     };
@@ -315,18 +318,25 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// The libraries of a payload.
-fn codes_in(bytes: &[u8], checksum: Checksum) -> Result<Vec<Vec<u8>>, Error> {
+/// The libraries of a payload. Those that are compressed can be many times as long there.
+fn codes_in(view: &View, bytes: &[u8], checksum: Checksum) -> Result<Vec<Vec<u8>>, Error> {
     let (contents, _) = payload::contents(bytes, checksum).map_err(|_| Error::BAD_DUMP)?;
-    let broken = |_| Error::text("ERR Failed loading library data");
-    let mut reader = Reader::new(contents, contents.len() as u64 * 1024);
+    let broken = |error| match error {
+        rdb::Error::NoMemory => OpError::from(StorageError::NoMemory).into(),
+        _ => Error::text("ERR Failed loading library data"),
+    };
+    let input = Lent {
+        rest: contents,
+        will_hold: |bytes| view.will_hold(bytes).map_err(|_| rdb::Error::NoMemory),
+    };
+    let mut reader = Reader::new(input, contents.len() as u64 * 1024);
     let mut codes = Vec::new();
-    while !reader.input.is_empty() {
-        let (opcode, rest) = reader.input.split_first().ok_or(Error::BAD_DUMP)?;
+    while !reader.input.rest.is_empty() {
+        let (opcode, rest) = reader.input.rest.split_first().ok_or(Error::BAD_DUMP)?;
         if *opcode != OPCODE {
             return Err(Error::text("ERR given type is not a function"));
         }
-        reader.input = rest;
+        reader.input.rest = rest;
         let mut code = Vec::new();
         reader.string(&mut code).map_err(broken)?;
         codes.push(code);

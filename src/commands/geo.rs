@@ -6,6 +6,7 @@
 
 use super::args::{self, Options};
 use super::table::spec::Group;
+use super::zsets::store_stated;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::geohash::{self, Area, Position, Shape};
 use crate::resp::Reply;
@@ -132,14 +133,11 @@ fn write_distance(reply: &mut Reply, distance: f64) {
     reply.bulk(format!("{distance:.4}").as_bytes());
 }
 
-/// Longitude and latitude with 17 digits after the point, without zeros at the end.
+/// Longitude and latitude.
 fn write_position(reply: &mut Reply, position: Position) {
     reply.array(2);
     for degrees in [position.longitude, position.latitude] {
-        let text = format!("{degrees:.17}");
-        let text = text.trim_end_matches('0').trim_end_matches('.');
-        let text = if text == "-0" { "0" } else { text };
-        reply.double_text(text.as_bytes());
+        reply.double(degrees);
     }
 }
 
@@ -604,6 +602,7 @@ fn write(ctx: &mut WriteCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
     let Some(destination) = request.destination else {
         return request.answer(ctx.txn, ctx.reply, zset.as_ref());
     };
+    let is_newer = request.is_polygon();
     let mut stored: Vec<(f64, Member)> = Vec::new();
     if let (Some(zset), Some(area)) = (&zset, request.area()) {
         let found = request.collect(ctx.txn, zset, &area)?;
@@ -616,7 +615,10 @@ fn write(ctx: &mut WriteCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
     let scores =
         |(a, x): &(f64, Member), (b, y): &(f64, Member)| a.total_cmp(b).then_with(|| x.cmp(y));
     ctx.txn.sort_by(&mut stored, scores)?;
-    zset::store(ctx.txn, ctx.db, destination.key, &stored)?;
+    match is_newer {
+        true => store_stated(ctx, destination.key, &stored)?,
+        false => zset::store(ctx.txn, ctx.db, destination.key, &stored)?,
+    }
     if !stored.is_empty() {
         let event = match kind.is_search() {
             true => "geosearchstore",

@@ -16,10 +16,13 @@ use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
 use crate::resp::Reply;
 use crate::storage::txn::events::Class;
-use crate::types::zset::{AddRule, Added, Direction, Edit, Member, Zset};
+use crate::types::zset::{self, AddRule, Added, Direction, Edit, Member, Zset};
 use crate::types::{OpError, OpResult};
 
 const NAN: Error = Error::text("ERR resulting score is not a number (NaN)");
+
+/// Most members of one command in the binlog.
+const LOGGED_MEMBERS: usize = 1024;
 
 /// How elements go into a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +84,32 @@ pub(super) fn score_text(score: f64) -> Vec<u8> {
     let mut text = Vec::with_capacity(24);
     num::format_f64(score, &mut text);
     text
+}
+
+/// Stores the result of a command, or of an option of it, that Redis 7.0 lacks: the effect consists
+/// of commands that it has.
+pub(super) fn store_stated(
+    ctx: &mut WriteCtx<'_>,
+    key: &[u8],
+    elements: &[(f64, Member)],
+) -> CmdResult {
+    let existed = ctx.txn.lookup(ctx.db, key)?.is_some();
+    zset::store(ctx.txn, ctx.db, key, elements)?;
+    if !ctx.txn.is_logged() {
+        return Ok(());
+    }
+    if existed {
+        ctx.txn.effect(ctx.db, &[b"DEL", key]);
+    }
+    for chunk in elements.chunks(LOGGED_MEMBERS) {
+        let scores: Vec<Vec<u8>> = chunk.iter().map(|(score, _)| score_text(*score)).collect();
+        let mut logged: Vec<&[u8]> = vec![b"ZADD", key];
+        for (score, (_, member)) in scores.iter().zip(chunk) {
+            logged.extend([score.as_slice(), member]);
+        }
+        ctx.txn.effect(ctx.db, &logged);
+    }
+    Ok(())
 }
 
 fn nan(error: OpError) -> Error {

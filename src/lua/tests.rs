@@ -547,6 +547,59 @@ fn libraries_are_loaded_on_their_own_terms() {
     }
 }
 
+/// A long script stayed compiled, and the next ones lacked the memory that it took.
+#[test]
+fn compiled_scripts_make_room_after_a_lack_of_memory() {
+    let mut lua = interpreter();
+    let words: Vec<String> = (0..100_000).map(|n| format!("'k{n}'")).collect();
+    let long = format!("local t = {{{}}} return #t", words.join(","));
+    let run = |lua: &mut Interpreter, sha: &str| {
+        let mut reply = Reply::new(false);
+        let limits = Limits::default();
+        let done = lua.run(
+            Which::Script(sha),
+            &[],
+            &[],
+            limits,
+            &mut Commands,
+            &mut reply,
+        );
+        assert!(lua.tidy());
+        done.map(|()| reply.buf)
+    };
+    let compile = |lua: &mut Interpreter, sha: &str, text: &str| {
+        lua.compile(sha, text.as_bytes(), Limits::default())
+            .unwrap();
+    };
+    compile(&mut lua, "long", &long);
+    assert_eq!(run(&mut lua, "long").unwrap(), b":100000\r\n");
+    let kept = lua.used_memory();
+    assert!((MEMORY / 8..MEMORY / 2).contains(&kept), "{kept}");
+    // About the largest string that fits without the other script.
+    let large = |bytes: usize| format!("return #string.rep('x', {bytes})");
+    let mut bytes = MEMORY;
+    let large = loop {
+        let mut alone = interpreter();
+        compile(&mut alone, "large", &large(bytes));
+        match run(&mut alone, "large") {
+            Ok(_) => break large(bytes),
+            Err(_) => bytes -= bytes / 32,
+        }
+    };
+    compile(&mut lua, "large", &large);
+    match run(&mut lua, "large") {
+        Err(Failure::Error { text, .. }) => {
+            let text = String::from_utf8_lossy(&text);
+            assert!(text.contains("not enough memory"), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(!lua.has_script("long"));
+    assert!(!lua.has_script("large"));
+    compile(&mut lua, "large", &large);
+    run(&mut lua, "large").unwrap();
+}
+
 /// An interpreter that ran out of memory in `cjson` or `cmsgpack` used to stay full: its
 /// collection found no memory either, and all later scripts failed.
 #[test]

@@ -17,6 +17,14 @@ pub trait Input {
     /// Appends the next `len` bytes; memory grows with the bytes that are present.
     fn append(&mut self, len: u64, out: &mut Vec<u8>) -> Result<()>;
 
+    /// Called before the reader holds so many bytes at once that are not in the input.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`], if there is a budget and it has no room for them.
+    fn will_hold(&mut self, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// The next byte.
     fn byte(&mut self) -> Result<u8> {
         self.array::<1>().map(|[byte]| byte)
@@ -44,6 +52,30 @@ impl Input for &[u8] {
         out.extend_from_slice(head);
         *self = tail;
         Ok(())
+    }
+}
+
+/// The bytes of a payload. What the reader makes of them (strings that are decompressed, lists of
+/// parts) can be many times as large, and is announced before it is made.
+#[derive(Debug)]
+pub struct Lent<'p, H> {
+    /// What is not read yet.
+    pub rest: &'p [u8],
+    /// See [`Input::will_hold`].
+    pub will_hold: H,
+}
+
+impl<H: FnMut(u64) -> Result<()>> Input for Lent<'_, H> {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<()> {
+        self.rest.fill(buffer)
+    }
+
+    fn append(&mut self, len: u64, out: &mut Vec<u8>) -> Result<()> {
+        self.rest.append(len, out)
+    }
+
+    fn will_hold(&mut self, bytes: u64) -> Result<()> {
+        (self.will_hold)(bytes)
     }
 }
 

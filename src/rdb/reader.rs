@@ -84,6 +84,10 @@ impl<I: Input> Reader<I> {
         self.check(packed_len)?;
         self.packed.clear();
         self.input.append(packed_len, &mut self.packed)?;
+        if !lzf::is_possible(self.packed.len(), len) {
+            return Err(Error::Corrupt("LZF"));
+        }
+        self.input.will_hold(len)?;
         let len = usize::try_from(len).map_err(|_| Error::TooLong(len))?;
         *out = lzf::decompress(&self.packed, len).map_err(|_| Error::Corrupt("LZF"))?;
         Ok(())

@@ -272,6 +272,7 @@ pub(super) fn read<I: Input, E: From<Error>>(
         reader.string(&mut key)?;
         let key = <[u8; 16]>::try_from(key.as_slice()).map_err(|_| NODE)?;
         reader.string(&mut node)?;
+        reader.input.will_hold(elements_bytes(&node))?;
         entries.read_node(StreamId::decode(key), &node, &mut each)?;
     }
     let length = reader.length()?;
@@ -404,12 +405,23 @@ fn read_consumer<I: Input, E: From<Error>>(
     Ok(())
 }
 
+/// Bytes that a short name takes besides itself.
+const ALLOCATION: usize = 32;
+
 /// A consumer that is kept until the entries without one have been read.
 #[derive(Default)]
 struct Kept {
     name: Vec<u8>,
     times: (i64, i64),
     owned: Vec<StreamId>,
+}
+
+impl Kept {
+    /// Bytes that it takes at most: lists double when they are full.
+    fn bytes(&self) -> u64 {
+        let owned = self.owned.len() * size_of::<StreamId>();
+        (2 * (size_of::<Kept>() + owned) + self.name.len() + ALLOCATION) as u64
+    }
 }
 
 /// The released entries stand behind the consumers, but are the part before them: only so can the
@@ -420,7 +432,9 @@ fn read_consumers_and_released<I: Input, E: From<Error>>(
     each: &mut impl FnMut(StreamPart<'_>) -> std::result::Result<(), E>,
 ) -> std::result::Result<(), E> {
     let mut consumers: Vec<Kept> = Vec::new();
+    let mut held = 0;
     for _ in 0..reader.length()? {
+        reader.input.will_hold(held)?;
         read_consumer(reader, number, &mut |part| {
             match (part, consumers.last_mut()) {
                 (StreamPart::Owned(id), Some(last)) => last.owned.push(id),
@@ -441,6 +455,7 @@ fn read_consumers_and_released<I: Input, E: From<Error>>(
             }
             Ok::<(), E>(())
         })?;
+        held += consumers.last().map_or(0, Kept::bytes);
     }
     for _ in 0..reader.length()? {
         let id = reader.input.array()?;
@@ -475,6 +490,13 @@ struct Elements {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     at: usize,
+}
+
+/// Bytes that a node and its elements take at most: one of two bytes has a place of eight, in a list
+/// that doubles when it is full.
+fn elements_bytes(node: &[u8]) -> u64 {
+    let most = node.len() / 2;
+    (2 * node.len() + most * 2 * size_of::<usize>()) as u64
 }
 
 impl Elements {

@@ -286,6 +286,16 @@ pub enum Operation {
     One,
 }
 
+impl Operation {
+    /// Whether Redis 7.0 lacks it.
+    fn is_newer(self) -> bool {
+        match self {
+            Operation::And | Operation::Or | Operation::Xor | Operation::Not => false,
+            Operation::Diff | Operation::Diff1 | Operation::AndOr | Operation::One => true,
+        }
+    }
+}
+
 /// Fragments by index. Missing ones are zeros, as is the rest of a short one.
 type Fragments = BTreeMap<u64, Vec<u8>>;
 
@@ -327,10 +337,14 @@ pub fn combine(
         longest = longest.max(len);
         some_is_empty |= len == 0;
     }
+    let is_stated = operation.is_newer() && txn.is_logged();
     if longest == 0 {
-        txn.delete_key(db, dest)?;
+        if txn.delete_key(db, dest)? && is_stated {
+            txn.effect(db, &[b"DEL", dest]);
+        }
         return Ok(0);
     }
+    let mut stated = is_stated.then(|| Stated::new(txn, db, dest, longest));
     let mut result = NewValue::new(txn, longest);
     match (operation, sources) {
         (Operation::Not, [source, ..]) => invert(txn, db, source, longest, &mut result)?,
@@ -341,6 +355,9 @@ pub fn combine(
                 let start = next - next % FRAGMENT_LEN;
                 at = start + STEP;
                 let mut fragments = step(txn, db, operation, sources, start..at)?;
+                if let Some(stated) = &mut stated {
+                    stated.put(txn, &fragments);
+                }
                 while let Some((index, fragment)) = fragments.pop_first() {
                     result.put(txn, db, index, &fragment)?;
                 }
@@ -348,7 +365,80 @@ pub fn combine(
         }
     }
     result.finish(txn, db, dest, Expiry::Clear)?;
+    if let Some(stated) = stated {
+        stated.finish(txn);
+    }
     Ok(longest)
+}
+
+/// The effect of an operation that Redis 7.0 does not have: commands that write the result, and
+/// which it has. Zeros are left out, so that the effect does not grow with the length.
+struct Stated<'d> {
+    db: DbIndex,
+    dest: &'d [u8],
+    len: u64,
+    /// Where the last part ends.
+    end: u64,
+    /// A short result, which is stated at once.
+    short: Option<Vec<u8>>,
+}
+
+impl<'d> Stated<'d> {
+    fn new(txn: &mut Txn, db: DbIndex, dest: &'d [u8], len: u64) -> Stated<'d> {
+        let short = (len <= FRAGMENT_LEN).then(|| vec![0; len as usize]);
+        if short.is_none() {
+            txn.effect(db, &[b"DEL", dest]);
+        }
+        Stated {
+            db,
+            dest,
+            len,
+            end: 0,
+            short,
+        }
+    }
+
+    /// The next parts of the result.
+    fn put(&mut self, txn: &mut Txn, fragments: &Fragments) {
+        if let Some(short) = &mut self.short {
+            for (whole, part) in short.iter_mut().zip(fragments.values().flatten()) {
+                *whole = *part;
+            }
+            return;
+        }
+        let (mut from, mut run) = (0, Vec::new());
+        for (index, fragment) in fragments {
+            if fragment.iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            let at = index * FRAGMENT_LEN;
+            if at != from + run.len() as u64 {
+                self.state(txn, from, &run);
+                from = at;
+                run.clear();
+            }
+            run.extend_from_slice(fragment);
+        }
+        self.state(txn, from, &run);
+    }
+
+    fn state(&mut self, txn: &mut Txn, from: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let mut digits = itoa::Buffer::new();
+        let at = digits.format(from).as_bytes();
+        txn.effect(self.db, &[b"SETRANGE", self.dest, at, bytes]);
+        self.end = from + bytes.len() as u64;
+    }
+
+    fn finish(mut self, txn: &mut Txn) {
+        if let Some(short) = &self.short {
+            txn.effect(self.db, &[b"SET", self.dest, short]);
+        } else if self.end < self.len {
+            self.state(txn, self.len - 1, &[0]);
+        }
+    }
 }
 
 /// A part of the result of any operation but NOT.

@@ -6,15 +6,17 @@
 
 use super::definition::{Added, Build};
 use super::table::definition;
-use super::{OpResult, RestoreError};
+use super::{OpError, OpResult, RestoreError};
 use crate::base::time::UnixMs;
 use crate::encoding::{CollectionId, ValueType, keys};
 use crate::rdb::decode::read_value;
+use crate::rdb::input::Lent;
 use crate::rdb::payload::Payload;
 use crate::rdb::reader::Reader;
 use crate::rdb::{self, Element};
 use crate::storage::Direction;
-use crate::storage::{DbIndex, Txn};
+use crate::storage::{DbIndex, StorageError, Txn};
+use std::cell::RefCell;
 
 const TWICE: rdb::Error = rdb::Error::Corrupt("an element that is there twice");
 
@@ -126,6 +128,17 @@ impl<'k> Building<'k> {
     }
 }
 
+/// What the reader may hold without having it counted, in bytes.
+const FREE_BYTES: u64 = 64 << 10;
+
+/// The error as one of the storage, if there was no memory.
+fn lacking(error: RestoreError) -> RestoreError {
+    match error {
+        RestoreError::Rdb(rdb::Error::NoMemory) => OpError::from(StorageError::NoMemory).into(),
+        other => other,
+    }
+}
+
 /// Stores the value of a payload under a key that does not exist.
 ///
 /// # Errors
@@ -141,17 +154,31 @@ pub fn restore(
 ) -> Result<Taken, RestoreError> {
     let kind = payload.value_type()?;
     let mut building = Building::new(txn, db, key, kind)?;
-    let mut reader = Reader::new(payload.value, max_bytes);
+    let txn = RefCell::new(txn);
+    // One string replaces another.
+    let mut held = FREE_BYTES;
+    let will_hold = |bytes: u64| {
+        let more = bytes.saturating_sub(held);
+        let counted = txn.borrow().will_hold(more);
+        held += more;
+        counted.map_err(|_| rdb::Error::NoMemory)
+    };
+    let input = Lent {
+        rest: payload.value,
+        will_hold,
+    };
+    let mut reader = Reader::new(input, max_bytes);
     let mut left = max_bytes;
-    read_value(&mut reader, payload.kind, payload.dialect, |element| {
+    let read = read_value(&mut reader, payload.kind, payload.dialect, |element| {
         let bytes = element.bytes() as u64;
         left = left
             .checked_sub(bytes)
             .ok_or(RestoreError::Rdb(rdb::Error::TooLong(bytes)))?;
-        building.add(txn, element)
-    })?;
-    if !reader.input.is_empty() {
+        building.add(*txn.borrow_mut(), element)
+    });
+    read.map_err(lacking)?;
+    if !reader.input.rest.is_empty() {
         return Err(rdb::Error::Corrupt("something behind the value").into());
     }
-    building.finish(txn, expire_ms)
+    building.finish(txn.into_inner(), expire_ms)
 }

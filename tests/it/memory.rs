@@ -1,6 +1,7 @@
 //! The memory of the process stays within its budget.
 
 mod long_args;
+mod payloads;
 
 use crate::crash::kedis_check;
 use crate::support::cgroup::Cgroup;

@@ -9,6 +9,7 @@
 //! - `chaos`: random failures
 //! - `fields`: times of hash fields
 //! - `kill_points`: a kill of either side at every step
+//! - `newer_commands`: what Redis 7.0 gets of commands that it lacks
 //! - `redis_master`: replicas of a Redis
 //! - `redis_peers`: replicas that are Redis, older or with fewer DBs than their master
 //! - `peers`: replicas that behave as no server does
@@ -22,6 +23,7 @@ mod chaos;
 mod fields;
 mod kill_points;
 pub mod load;
+mod newer_commands;
 mod peers;
 mod redis_master;
 mod redis_peers;

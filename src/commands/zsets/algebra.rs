@@ -3,7 +3,7 @@
 
 use crate::commands::args::{self, Options};
 use crate::commands::table::spec::Group;
-use crate::commands::zsets::Shape;
+use crate::commands::zsets::{Shape, store_stated};
 use crate::commands::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, View};
@@ -285,8 +285,12 @@ fn store(
     let operands = ctx
         .txn
         .counting(|txn| Operands::parse(txn, ctx.db, args, 2, name, takes))?;
+    let is_newer = operands.aggregate == Aggregate::Count;
     let result = operands.compute(ctx.txn, operation)?;
-    zset::store(ctx.txn, ctx.db, args[1], &result)?;
+    match is_newer {
+        true => store_stated(ctx, args[1], &result)?,
+        false => zset::store(ctx.txn, ctx.db, args[1], &result)?,
+    }
     if !result.is_empty() {
         ctx.event(Class::ZSET, name, args[1]);
     }

@@ -14,6 +14,12 @@ use crate::types::zset::{self, Direction, Each, Edit, LexBound, Member, ScoreBou
 const BAD_SCORE: Error = Error::text("ERR min or max is not a float");
 const BAD_MEMBER: Error = Error::text("ERR min or max not valid string range item");
 
+/// Copies of a bound while a range is read: as a place, as the key of a row, in iterators. Five were
+/// measured; what is lent for the request of a command that writes counts for some of them.
+const BOUND_COPIES: usize = 8;
+/// Shorter bounds, in bytes, are copied without being counted.
+const LONG_BOUNDS: usize = 64 << 10;
+
 /// What the bounds of a range are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
@@ -92,14 +98,20 @@ impl<'a> Bounds<'a> {
     }
 
     /// The span of the range, and how many of its elements to skip and take.
-    fn resolve(self, zset: &Zset) -> OpResult<(Span, u64, u64)> {
+    fn resolve(self, view: &View, zset: &Zset) -> OpResult<(Span, u64, u64)> {
         Ok(match self {
             Bounds::Ranks(start, stop) => {
                 let (skip, limit) = ranks(start, stop, zset.len());
                 (Span::all(), skip, limit)
             }
             Bounds::Scores(min, max) => (Span::of_scores(min, max), 0, u64::MAX),
-            Bounds::Members(min, max) => (zset.members_between(min, max)?, 0, u64::MAX),
+            Bounds::Members(min, max) => {
+                let bytes = [min, max].map(LexBound::bytes).into_iter().sum::<usize>();
+                if bytes >= LONG_BOUNDS {
+                    view.will_hold(bytes.saturating_mul(BOUND_COPIES) as u64)?;
+                }
+                (zset.members_between(min, max)?, 0, u64::MAX)
+            }
         })
     }
 }
@@ -166,7 +178,7 @@ impl<'a> Range<'a> {
     }
 
     fn walk(&self, view: &mut View, zset: &Zset, each: Each<'_>) -> OpResult<()> {
-        let (span, mut skip, mut limit) = self.bounds.resolve(zset)?;
+        let (span, mut skip, mut limit) = self.bounds.resolve(view, zset)?;
         if !matches!(self.bounds, Bounds::Ranks(..)) {
             let Ok(offset) = u64::try_from(self.offset) else {
                 return Ok(());
@@ -270,7 +282,7 @@ fn count(ctx: &mut ReadCtx<'_>, args: &[&[u8]], by: By) -> CmdResult {
     let count = match Zset::open(ctx.view, ctx.db, args[1])? {
         Some(zset) => {
             let mixed = mixed(&bounds, &zset)?;
-            let (span, ..) = bounds.resolve(&zset)?;
+            let (span, ..) = bounds.resolve(ctx.view, &zset)?;
             match mixed.filter(|_| !span.is_empty()) {
                 Some(bounds) => {
                     let mut count = 0;
@@ -303,7 +315,7 @@ fn remove(ctx: &mut WriteCtx<'_>, args: &[&[u8]], by: By) -> CmdResult {
     let mut removed = 0;
     if edit.existed() {
         let mixed = mixed(&bounds, &edit)?;
-        let (span, skip, limit) = bounds.resolve(&edit)?;
+        let (span, skip, limit) = bounds.resolve(ctx.txn, &edit)?;
         removed = match mixed.filter(|_| !span.is_empty()) {
             // Redis removes every element from the first one at or above the minimum to
             // the first above the maximum, also those below the minimum in between.

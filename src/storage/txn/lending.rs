@@ -113,7 +113,7 @@ impl Lending {
         }
     }
 
-    fn hold(&self, bytes: usize, pending: usize) -> Result<()> {
+    pub(super) fn hold(&self, bytes: usize, pending: usize) -> Result<()> {
         self.read.set(self.read.get().saturating_add(bytes));
         self.borrow(pending)
     }

@@ -388,6 +388,14 @@ impl<'a> Scan<'a> {
         Ok(row)
     }
 
+    /// Notes that the reader is about to hold so many more bytes of what it has read.
+    ///
+    /// # Errors
+    /// [`crate::storage::StorageError::NoMemory`] if not enough can be borrowed.
+    pub fn will_hold(&self, bytes: usize) -> Result<()> {
+        self.lending.hold(bytes, self.overlay.bytes())
+    }
+
     /// Moves to the first row at or after `from`, which must lie within the range of a forward
     /// scan. Costs less than another scan.
     pub fn seek(&mut self, from: &[u8]) {

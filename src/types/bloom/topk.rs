@@ -24,7 +24,8 @@ use crate::types::bloom::items::{ask_for, read_each};
 use crate::types::pages::{ARRAY_MAX, Array};
 use crate::types::{self, OpError, OpResult};
 use smallvec::SmallVec;
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 /// Bytes of a bucket.
@@ -32,6 +33,12 @@ const BUCKET: u64 = 8;
 
 /// Slots of the heap that are searched in a step of [`View::work`].
 const SLOTS_OF_A_STEP: u64 = 16;
+
+/// Bytes that a slot takes in memory besides its item.
+const SLOT_BYTES: usize = 128;
+
+/// So many bytes of slots are announced at once.
+const HELD_AT_ONCE: usize = 64 << 10;
 
 /// Most items of a heap whose slots are looked up one by one.
 const SMALL_K: u32 = 128;
@@ -83,12 +90,16 @@ pub struct Slot {
     pub item: Option<Vec<u8>>,
 }
 
-/// The heap: the item with the lowest count is the first.
+/// The heap: the item with the lowest count is the first. Its cost follows the items that are there,
+/// not `k`.
 #[derive(Debug)]
 struct Heap {
     id: CollectionId,
-    /// `None`: not read yet.
-    slots: Vec<Option<Slot>>,
+    k: usize,
+    /// Slots by their places.
+    slots: BTreeMap<usize, Slot>,
+    /// Whether missing slots are empty; otherwise they are not read yet.
+    is_whole: bool,
     /// Slots that have changed.
     changed: BTreeSet<usize>,
 }
@@ -134,20 +145,26 @@ fn has_item(row: &[u8], fingerprint: u32, item: &[u8]) -> bool {
 impl Heap {
     /// A slot, which is read when it is first needed.
     fn slot(&mut self, view: &View, db: DbIndex, at: usize) -> OpResult<&mut Slot> {
-        let slot = &mut self.slots[at];
-        let read = match slot.take() {
-            Some(read) => read,
-            None => {
+        match self.slots.entry(at) {
+            Entry::Occupied(read) => Ok(read.into_mut()),
+            Entry::Vacant(place) if self.is_whole => Ok(place.insert(Slot::default())),
+            Entry::Vacant(place) => {
                 let stored = view.look_at(db, &slot_key(self.id, at), decode_slot)?;
-                stored.transpose()?.unwrap_or_default()
+                Ok(place.insert(stored.transpose()?.unwrap_or_default()))
             }
-        };
-        Ok(slot.insert(read))
+        }
+    }
+
+    /// Lets two slots that were read change places.
+    fn swap(&mut self, a: usize, b: usize) {
+        let (at_a, at_b) = (self.slots.remove(&a), self.slots.remove(&b));
+        self.slots.extend(at_a.map(|slot| (b, slot)));
+        self.slots.extend(at_b.map(|slot| (a, slot)));
     }
 
     /// Moves a slot down to its place.
     fn sift_down(&mut self, view: &View, db: DbIndex, start: usize) -> OpResult<()> {
-        let len = self.slots.len();
+        let len = self.k;
         let mut at = start;
         self.changed.insert(at);
         loop {
@@ -167,7 +184,7 @@ impl Heap {
             if stays {
                 return Ok(());
             }
-            self.slots.swap(at, child);
+            self.swap(at, child);
             self.changed.insert(child);
             at = child;
         }
@@ -175,16 +192,22 @@ impl Heap {
 
     /// The slot of an item. Slots that are not read yet are only compared.
     fn find(&self, view: &View, db: DbIndex, print: u32, item: &[u8]) -> OpResult<Option<usize>> {
-        for (at, slot) in self.slots.iter().enumerate().rev() {
-            let is_it = match slot {
-                Some(slot) => slot.fingerprint == print && slot.item.as_deref() == Some(item),
+        let is_it = |slot: &Slot| slot.fingerprint == print && slot.item.as_deref() == Some(item);
+        view.work(self.slots.len() as u64 / SLOTS_OF_A_STEP)?;
+        if self.is_whole {
+            let mut slots = self.slots.iter().rev();
+            return Ok(slots.find(|(_, slot)| is_it(slot)).map(|(at, _)| *at));
+        }
+        for at in (0..self.k).rev() {
+            let is_here = match self.slots.get(&at) {
+                Some(slot) => is_it(slot),
                 None => {
                     let same = |row: &[u8]| has_item(row, print, item);
                     let found = view.look_at(db, &slot_key(self.id, at), same)?;
                     found.unwrap_or(false)
                 }
             };
-            if is_it {
+            if is_here {
                 return Ok(Some(at));
             }
         }
@@ -243,10 +266,9 @@ impl TopK {
         if let Some(heap) = &self.heap {
             for at in &heap.changed {
                 let row_key = slot_key(self.id, *at);
-                let Some(slot) = &heap.slots[*at] else {
-                    continue;
-                };
-                let Some(item) = &slot.item else {
+                let slot = heap.slots.get(at);
+                let Some((slot, item)) = slot.and_then(|slot| Some((slot, slot.item.as_ref()?)))
+                else {
                     // An item of count 0 can change places with an empty slot.
                     if txn.row(db, &row_key)?.is_some() {
                         txn.delete_row(db, &row_key)?;
@@ -277,7 +299,9 @@ impl TopK {
             Some(heap) => heap,
             None if self.plan.k <= SMALL_K && self.stored_least(view, db)?.is_some() => Heap {
                 id: self.id,
-                slots: vec![None; self.plan.k as usize],
+                k: self.plan.k as usize,
+                slots: BTreeMap::new(),
+                is_whole: false,
                 changed: BTreeSet::new(),
             },
             None => self.read_heap(view, db)?,
@@ -285,36 +309,38 @@ impl TopK {
         Ok(self.heap.insert(heap))
     }
 
-    /// Counts the work of a search through the slots of the heap.
-    fn search_heap(&self, view: &View) -> OpResult<()> {
-        Ok(view.work(u64::from(self.plan.k) / SLOTS_OF_A_STEP)?)
-    }
-
     fn read_heap(&self, view: &mut View, db: DbIndex) -> OpResult<Heap> {
         let k = self.plan.k as usize;
-        let mut slots: Vec<Option<Slot>> = Vec::new();
+        let (mut slots, mut held) = (Vec::new(), 0);
         let from = keys::element_prefix(tag::TOPK_SLOT, self.id);
         let to = keys::element_end(tag::TOPK_SLOT, self.id);
         let mut rows = view.scan(db, &from, &to, Direction::Forward)?;
         while let Some((row_key, row)) = rows.next()? {
             let at = usize::try_from(keys::split_indexed(row_key)?).ok();
             let at = at.filter(|at| *at < k).ok_or(Corrupt("top-k slot"))?;
-            slots.resize(at, Some(Slot::default()));
-            slots.push(Some(decode_slot(row)?));
+            slots.push((at, decode_slot(row)?));
+            held += SLOT_BYTES + row.len();
+            if held >= HELD_AT_ONCE {
+                rows.will_hold(std::mem::take(&mut held))?;
+            }
         }
-        slots.resize(k, Some(Slot::default()));
         Ok(Heap {
             id: self.id,
-            slots,
+            k,
+            slots: slots.into_iter().collect(),
+            is_whole: true,
             changed: BTreeSet::new(),
         })
     }
 
     /// The lowest count in the heap.
     fn least(&self, view: &View, db: DbIndex) -> OpResult<u32> {
-        let read = self.heap.as_ref().and_then(|heap| heap.slots.first());
-        if let Some(Some(first)) = read {
-            return Ok(first.count);
+        if let Some(heap) = &self.heap {
+            match heap.slots.get(&0) {
+                Some(first) => return Ok(first.count),
+                None if heap.is_whole => return Ok(0),
+                None => {}
+            }
         }
         Ok(self.stored_least(view, db)?.unwrap_or(0))
     }
@@ -378,7 +404,6 @@ impl TopK {
         if most < least {
             return Ok(None);
         }
-        self.search_heap(txn)?;
         let heap = self.heap(txn, db)?;
         if let Some(at) = heap.find(txn, db, print, item)? {
             heap.slot(txn, db, at)?.count = most;
@@ -442,7 +467,6 @@ impl TopK {
 
     /// Whether an item is among those that are kept.
     pub fn contains(&mut self, view: &mut View, db: DbIndex, item: &[u8]) -> OpResult<bool> {
-        self.search_heap(view)?;
         let heap = self.heap(view, db)?;
         Ok(heap.find(view, db, fingerprint(item), item)?.is_some())
     }
@@ -482,11 +506,15 @@ impl TopK {
             Some(heap) => heap,
             None => self.read_heap(view, db)?,
         };
-        let all = 0..heap.slots.len();
-        let slots: OpResult<Vec<Slot>> = all.map(|at| heap.slot(view, db, at).cloned()).collect();
+        if !heap.is_whole {
+            for at in 0..heap.k {
+                heap.slot(view, db, at)?;
+            }
+        }
+        view.work(heap.slots.len() as u64)?;
+        let found = heap.slots.values().filter(|slot| slot.count > 0);
+        let mut slots: Vec<Slot> = found.cloned().collect();
         self.heap = Some(heap);
-        let mut slots = slots?;
-        slots.retain(|slot| slot.count > 0);
         slots.sort_by_key(|slot| std::cmp::Reverse(slot.count));
         Ok(slots)
     }

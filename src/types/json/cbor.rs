@@ -3,7 +3,7 @@
 //! what is written is version 3, which every RedisJSON reads.
 
 use super::narrow::{FloatType, from_half};
-use super::value::{MAX_DEPTH, Value};
+use super::value::{MAX_DEPTH, PARSED_BYTES, PARSED_KEY_BYTES, Value};
 use crate::encoding::Corrupt;
 use crate::types::OpResult;
 
@@ -97,7 +97,7 @@ impl<'r> Reader<'r> {
         if depth >= MAX_DEPTH {
             return Err(BAD.into());
         }
-        self.held(size_of::<Value>())?;
+        self.held(PARSED_BYTES)?;
         let (major, short, number) = self.head()?;
         Ok(match major {
             major::UNSIGNED => unsigned(number),
@@ -116,7 +116,7 @@ impl<'r> Reader<'r> {
                     let (major::TEXT, _, len) = self.head()? else {
                         return Err(BAD.into());
                     };
-                    self.held(size_of::<String>())?;
+                    self.held(PARSED_KEY_BYTES)?;
                     members.push((self.text(len)?, self.value(depth + 1)?));
                 }
                 u32::try_from(members.len()).map_err(|_| BAD)?;

@@ -5,7 +5,7 @@
 //! once needed) and 4 ([`cbor`]) are read too.
 
 use super::read::{CORRUPT, Rows, Val};
-use super::value::{MAX_DEPTH, Value};
+use super::value::{MAX_DEPTH, PARSED_BYTES, PARSED_KEY_BYTES, Value};
 use super::{JsonBody, cbor, put, text};
 use crate::encoding::json::{NodeId, split_row_key};
 use crate::encoding::{CollectionId, ValueType, keys, tag};
@@ -97,6 +97,7 @@ impl Definition for JsonType {
             parts: 0,
             value: None,
             tree: Vec::new(),
+            unheld: 0,
         }))
     }
 
@@ -146,7 +147,12 @@ struct BuildJson<'k> {
     value: Option<Value>,
     /// Containers of version 0 that are not complete.
     tree: Vec<Open>,
+    /// Bytes of version 0 that are not announced yet.
+    unheld: usize,
 }
+
+/// So many bytes of values are announced at once.
+const HELD_AT_ONCE: usize = 64 << 10;
 
 /// A container of version 0, and what of it is missing.
 enum Open {
@@ -185,8 +191,21 @@ impl BuildJson<'_> {
         Ok(())
     }
 
+    /// Notes that so many more bytes are about to be held: a value of two bytes takes many more in
+    /// memory.
+    fn held(&mut self, txn: &Txn, bytes: usize) -> Result<(), RestoreError> {
+        self.unheld += bytes;
+        if self.unheld >= HELD_AT_ONCE {
+            txn.will_hold(std::mem::take(&mut self.unheld) as u64)?;
+        }
+        Ok(())
+    }
+
     /// Takes the next part of a document of version 0.
-    fn node(&mut self, part: ModulePart<'_>) -> Result<(), RestoreError> {
+    fn node(&mut self, txn: &Txn, part: ModulePart<'_>) -> Result<(), RestoreError> {
+        if let ModulePart::Text(text) = part {
+            self.held(txn, text.len())?;
+        }
         let utf8 = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| BAD);
         let done = match (self.tree.pop(), part) {
             (Some(Open::Node(V0_STRING)), ModulePart::Text(text)) => Value::Text(utf8(text)?),
@@ -210,6 +229,7 @@ impl BuildJson<'_> {
                 }
             },
             (Some(Open::Object(members, len, None, false)), ModulePart::Unsigned(V0_MEMBER)) => {
+                self.held(txn, PARSED_KEY_BYTES)?;
                 self.tree.push(Open::Object(members, len, None, true));
                 return Ok(());
             }
@@ -220,15 +240,16 @@ impl BuildJson<'_> {
             }
             (Some(open @ (Open::Array(..) | Open::Object(_, _, Some(_), _))), part) => {
                 self.tree.push(open);
-                return self.begin_node(part);
+                return self.begin_node(txn, part);
             }
-            (None, part) if self.value.is_none() => return self.begin_node(part),
+            (None, part) if self.value.is_none() => return self.begin_node(txn, part),
             _ => return Err(BAD.into()),
         };
         self.close(done)
     }
 
-    fn begin_node(&mut self, part: ModulePart<'_>) -> Result<(), RestoreError> {
+    fn begin_node(&mut self, txn: &Txn, part: ModulePart<'_>) -> Result<(), RestoreError> {
+        self.held(txn, PARSED_BYTES)?;
         let ModulePart::Unsigned(kind) = part else {
             return Err(BAD.into());
         };
@@ -291,7 +312,7 @@ impl Build for BuildJson<'_> {
                     return Err(rdb::Error::Unsupported(what).into());
                 }
             },
-            (Some(0), part, _) => self.node(part)?,
+            (Some(0), part, _) => self.node(txn, part)?,
             (Some(_), ModulePart::Text(text), 1) => self.text(txn, text)?,
             (Some(2), ModulePart::Unsigned(_), 2) | (Some(2), ModulePart::Text(_), 3 | 4) => {}
             _ => return Err(BAD.into()),

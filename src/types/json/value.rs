@@ -8,8 +8,11 @@ use std::fmt;
 /// Containers may be nested one less than this.
 pub const MAX_DEPTH: usize = 128;
 
-/// Bytes that a value in a document takes while it is parsed.
-const PARSED_BYTES: usize = 64;
+/// Bytes that a value in a document takes at most while it is parsed: lists of values grow by half
+/// their size or more.
+pub(super) const PARSED_BYTES: usize = 64;
+/// The same of a key besides its text and its value.
+pub(super) const PARSED_KEY_BYTES: usize = 48;
 
 /// A value.
 #[derive(Debug, Clone, PartialEq)]

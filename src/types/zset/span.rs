@@ -54,6 +54,11 @@ pub enum LexBound<'a> {
 }
 
 impl LexBound<'_> {
+    /// The length of its member.
+    pub fn bytes(self) -> usize {
+        member_of(self).map_or(0, <[u8]>::len)
+    }
+
     /// Whether a member is within this lower bound.
     pub(super) fn lets_from(self, member: &[u8]) -> bool {
         match self {

@@ -258,6 +258,7 @@ fn is_reworded(ours: &Value, theirs: &Value) -> bool {
 ///
 /// - scores are printed in the shortest form that parses to the same number (7.2); before,
 ///   with 17 digits if they are not integers
+/// - so are coordinates (8.0); before, with 17 digits after the point
 /// - PFCOUNT only reads and does not store its result in the value; only the keys `u:` are
 ///   counted alone
 /// - BITCOUNT and BITPOS check their arguments before the key (7.2)
@@ -299,7 +300,13 @@ fn is_newer_behaviour(command: &[Vec<u8>], ours: &Value, theirs: &Value) -> bool
             };
             unbalanced(ours) && unbalanced(theirs)
         }
-        b"EXEC" => same_but_for_digits(&unsigned(ours), &unsigned(theirs)),
+        b"EXEC" => {
+            let (ours, theirs) = (unsigned(ours), unsigned(theirs));
+            same_but_for(&ours, &theirs, |a, b| {
+                is_same_number(a, b) || is_same_coordinate(a, b)
+            })
+        }
+        [b'G', b'E', b'O', ..] => same_but_for(ours, theirs, is_same_coordinate),
         b"XGROUP" => *ours == Value::Int(0) && *theirs == Value::Int(1),
         b"ZUNION" | b"ZINTER" => same_but_for_digits(&unsigned(ours), &unsigned(theirs)),
         [b'Z', ..] if ours.error().as_deref() == Some("ERR min or max is not a float") => {
@@ -338,14 +345,41 @@ fn unsigned(value: &Value) -> Value {
 
 /// Whether the values are equal, where the oracle may print 17 digits, and -0 for 0.
 fn same_but_for_digits(ours: &Value, theirs: &Value) -> bool {
-    let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<f64>().ok();
+    same_but_for(ours, theirs, is_same_number)
+}
+
+fn number(text: &[u8]) -> Option<f64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Whether a number that the oracle prints with 17 digits, or as -0, is ours.
+fn is_same_number(ours: &[u8], theirs: &[u8]) -> bool {
+    let wordy = theirs.len() >= 17 || theirs.contains(&b'e') || theirs == b"-0";
+    wordy && number(ours).is_some() && number(ours) == number(theirs)
+}
+
+/// Whether a coordinate that the oracle prints with up to 17 digits after the point is ours.
+fn is_same_coordinate(ours: &[u8], theirs: &[u8]) -> bool {
+    let printed = |degrees: f64| {
+        let text = format!("{degrees:.17}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    number(ours).is_some_and(|degrees| printed(degrees).as_bytes() == theirs)
+}
+
+/// Whether the values are equal but for texts that are the same by `is_same`.
+fn same_but_for(
+    ours: &Value,
+    theirs: &Value,
+    is_same: impl Fn(&[u8], &[u8]) -> bool + Copy,
+) -> bool {
     match (ours, theirs) {
         (Value::Bulk(a), Value::Bulk(b)) | (Value::Double(a), Value::Double(b)) => {
-            let wordy = b.len() >= 17 || b.contains(&b'e') || b == b"-0";
-            a == b || (wordy && number(a).is_some() && number(a) == number(b))
+            a == b || is_same(a, b)
         }
         (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_but_for_digits(a, b))
+            let mut pairs = a.iter().zip(b);
+            a.len() == b.len() && pairs.all(|(a, b)| same_but_for(a, b, is_same))
         }
         _ => ours == theirs,
     }

@@ -23,13 +23,13 @@ fn newer() -> impl Iterator<Item = (String, Vec<u8>)> {
 }
 
 /// A Redis that follows a master.
-fn redis_of(master: &Server, more: &[&str]) -> Server {
+pub(super) fn redis_of(master: &Server, more: &[&str]) -> Server {
     let port = master.port().to_string();
     let following = ["--loglevel", "notice", "--replicaof", "127.0.0.1", &port];
     oracle(&[&following, more].concat())
 }
 
-fn is_linked(replica: &Server) -> bool {
+pub(super) fn is_linked(replica: &Server) -> bool {
     info(replica, "replication", "master_link_status") == "up"
 }
 
@@ -77,7 +77,7 @@ fn contents(conn: &mut Conn, key: &str) -> Vec<Value> {
     all
 }
 
-fn assert_same_values(master: &Server, replica: &Server, key: &str) {
+pub(super) fn assert_same_values(master: &Server, replica: &Server, key: &str) {
     let (mut here, mut there) = (master.connect(), replica.connect());
     let ours = contents(&mut here, key);
     assert_ne!(ours[0], Value::bulk("none"), "{key}");

@@ -8,7 +8,7 @@
 //!                                  ‖ unused (4)
 //! ```
 
-use super::{Heap, K_MAX, Plan, Slot, TopK, decode_slot};
+use super::{Heap, K_MAX, Plan, SLOT_BYTES, Slot, TopK, decode_slot};
 use crate::encoding::{CollectionId, Corrupt, keys, tag};
 use crate::rdb::module::{ModuleId, ModulePart};
 use crate::storage::{DbIndex, Txn};
@@ -19,6 +19,7 @@ use crate::types::definition::Stored;
 use crate::types::pages::Array;
 use crate::types::source::Source;
 use crate::types::{OpResult, RestoreError};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 const VERSION: u16 = 0;
@@ -95,6 +96,7 @@ impl Parts for TopKParts {
 /// All slots of the heap, also empty ones.
 fn slots(source: &mut dyn Source, db: DbIndex, value: &TopK) -> OpResult<Vec<Slot>> {
     let k = value.plan.k as usize;
+    source.will_make((k * (SLOT_BYTES + SLOT_LEN)) as u64)?;
     let mut slots = vec![Slot::default(); k];
     let from = keys::element_prefix(tag::TOPK_SLOT, value.id);
     let to = keys::element_end(tag::TOPK_SLOT, value.id);
@@ -115,7 +117,8 @@ struct Building<'k> {
     key: &'k [u8],
     numbers: Numbers,
     value: Option<TopK>,
-    heap: Option<Heap>,
+    /// The heap, and its string, which has fingerprints and counts.
+    heap: Option<(Heap, Vec<u8>)>,
     /// Items that have arrived.
     items: usize,
 }
@@ -128,39 +131,42 @@ impl Building<'_> {
         let Some(value) = &self.value else {
             return self.begin_value(txn, bytes);
         };
-        let Some(heap) = &mut self.heap else {
-            let (slots, rest) = bytes.as_chunks::<SLOT_LEN>();
-            if slots.len() != value.plan.k as usize || !rest.is_empty() {
+        let Some((heap, string)) = &mut self.heap else {
+            let k = value.plan.k as usize;
+            if bytes.len() != k * SLOT_LEN {
                 return Err(corrupt(BAD));
             }
-            let number = |slot: &[u8; SLOT_LEN], at: usize| {
-                slot[at..]
-                    .first_chunk::<4>()
-                    .map_or(0, |bytes| u32::from_le_bytes(*bytes))
-            };
-            let slots = slots.iter().map(|slot| {
-                Some(Slot {
-                    fingerprint: number(slot, 0),
-                    count: number(slot, 16),
-                    item: None,
-                })
-            });
-            self.heap = Some(Heap {
+            txn.will_hold((k * (SLOT_BYTES + SLOT_LEN)) as u64)?;
+            let heap = Heap {
                 id: value.id,
-                slots: slots.collect(),
-                changed: (0..value.plan.k as usize).collect(),
-            });
+                k,
+                slots: BTreeMap::new(),
+                is_whole: true,
+                changed: BTreeSet::new(),
+            };
+            self.heap = Some((heap, bytes.to_vec()));
             return Ok(());
         };
-        let slot = heap.slots.get_mut(self.items);
-        let slot = slot.and_then(Option::as_mut).ok_or_else(|| corrupt(BAD))?;
+        let at = self.items;
+        let (slots, _) = string.as_chunks::<SLOT_LEN>();
+        let slot = slots.get(at).ok_or_else(|| corrupt(BAD))?;
         self.items += 1;
+        let number = |at: usize| {
+            let bytes = slot.get(at..).and_then(<[u8]>::first_chunk);
+            bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+        };
         match bytes.split_last() {
-            Some((0, [])) => {
-                // An empty slot; one of the empty item is not told from it.
-                *slot = Slot::default();
+            // An empty slot; one of the empty item is not told from it.
+            Some((0, [])) => {}
+            Some((0, item)) => {
+                let slot = Slot {
+                    fingerprint: number(0),
+                    count: number(16),
+                    item: Some(item.to_vec()),
+                };
+                heap.slots.insert(at, slot);
+                heap.changed.insert(at);
             }
-            Some((0, item)) => slot.item = Some(item.to_vec()),
             _ => return Err(corrupt(BAD)),
         }
         Ok(())
@@ -209,7 +215,7 @@ impl Collect for Building<'_> {
         if self.heap.is_none() || !is_whole {
             return Err(corrupt(BAD));
         }
-        value.heap = self.heap;
+        value.heap = self.heap.map(|(heap, _)| heap);
         Ok(value.save(txn, self.db, self.key)?)
     }
 }
