@@ -84,6 +84,7 @@ impl Jobs {
         }
         let syncing = server.clone();
         let thread = Builder::new().name("fsync".to_owned());
+        server.engine.expect_syncs();
         threads.push(thread.spawn(move || fsync::serve(&syncing))?);
         let of_chores = server.clone();
         let thread = Builder::new().name("chores".to_owned());
@@ -102,6 +103,7 @@ impl Jobs {
             let server = server.clone();
             let thread = Builder::new().name(format!("reader-{n}"));
             let thread = thread.stack_size(readers::STACK);
+            server.engine.expect_reader();
             threads.push(thread.spawn(move || readers::run(&server))?);
         }
         let migrations = Arc::<migrate::Pool>::default();

@@ -339,11 +339,8 @@ mod tests {
         let (notice, notices) = bounded(0);
         std::thread::scope(|scope| {
             let serving = engine.clone();
+            engine.expect_syncs();
             scope.spawn(move || serving.serve_syncs(|threads| notice.send(threads).unwrap()));
-            // Until the fsync thread serves, ticks sync by themselves.
-            while !engine.are_syncs_served() {
-                std::thread::yield_now();
-            }
             let _ends = End(&engine, &notices);
             let another = client.another();
             test([client, another], &|| notices.recv().unwrap());

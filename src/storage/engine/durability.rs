@@ -301,12 +301,17 @@ impl Engine {
         }
     }
 
+    /// Announces the thread that will [serve syncs](Engine::serve_syncs), before it is started: threads
+    /// ask it from now on.
+    pub fn expect_syncs(&self) {
+        self.durability.syncs.serve();
+    }
+
     /// Runs the fsync thread: syncs whenever threads have asked for it, then calls `notify` with
     /// their numbers, also if the sync failed, see [`Engine::has_failed`]. Returns after
     /// [`Engine::stop_syncs`].
     pub fn serve_syncs(&self, mut notify: impl FnMut(BTreeSet<usize>)) {
         let syncs = &self.durability.syncs;
-        syncs.serve();
         let mut gathering = SyncGathering::new(LONGEST_WAIT);
         let is_durable = |commit| self.is_durable(CommitNumber(commit));
         while let Some(group) = syncs.next(&mut gathering, is_durable) {
@@ -327,12 +332,6 @@ impl Engine {
     pub fn assume_syncs_take(&self, long: Duration) {
         let ns = long.as_nanos() as u64;
         self.durability.sync_ns.store(ns, Ordering::Relaxed);
-    }
-
-    /// Whether an fsync thread runs.
-    #[cfg(test)]
-    pub fn are_syncs_served(&self) -> bool {
-        self.durability.syncs.is_served()
     }
 
     /// Ends [`Engine::serve_syncs`] once all threads that asked are notified.

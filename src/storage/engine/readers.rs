@@ -111,7 +111,7 @@ impl Queue {
 pub(in crate::storage) struct Readers {
     queue: Mutex<Queue>,
     available: Condvar,
-    /// Whether readers serve the queue.
+    /// Readers that serve the queue, or will.
     serving: AtomicUsize,
     /// Rounds that are under way.
     rounds: AtomicUsize,
@@ -134,10 +134,16 @@ pub struct ReaderFigures {
 }
 
 impl Engine {
-    /// Serves cold reads on the calling thread until [`Engine::stop_readers`].
+    /// Announces a thread that will [serve reads](Engine::serve_reads), before it is started: reads wait
+    /// for it from now on.
+    pub fn expect_reader(&self) {
+        self.readers.serving.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Serves cold reads on the calling thread, which was [announced](Engine::expect_reader), until
+    /// [`Engine::stop_readers`].
     pub fn serve_reads(&self) {
         let readers = &self.readers;
-        readers.serving.fetch_add(1, Ordering::AcqRel);
         let mut took_us = None;
         while let Some(Queued { read, round }) = readers.next(took_us) {
             let began = Instant::now();
@@ -269,5 +275,45 @@ impl Readers {
             self.available.wait(&mut queue);
             queue.idle -= 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::time::UnixMs;
+    use crate::storage::{DbIndex, StorageConfig, Txn};
+    use std::sync::atomic::AtomicBool;
+
+    /// The first requests after a start came before the reader threads ran: IO threads made their
+    /// reads themselves.
+    #[test]
+    fn reads_wait_for_readers_that_are_about_to_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(StorageConfig::for_tests(dir.path().join("db"))).unwrap();
+        let mut txn = Txn::new(engine.clone());
+        txn.begin(UnixMs(1)).unwrap();
+        txn.put_row(DbIndex(0), b"row", b"value").unwrap();
+        txn.commit().unwrap();
+        let read = || {
+            let keyspace = engine.keyspace(DbIndex(0)).unwrap();
+            let is_done = Arc::new(AtomicBool::new(false));
+            let done = is_done.clone();
+            engine.read_cold(vec![ColdRead::row(&keyspace, b"row", None)], move || {
+                done.store(true, Ordering::Release);
+            });
+            is_done
+        };
+        assert!(read().load(Ordering::Acquire), "there are no readers");
+        engine.expect_reader();
+        let waits = read();
+        assert!(!waits.load(Ordering::Acquire));
+        std::thread::scope(|scope| {
+            scope.spawn(|| engine.serve_reads());
+            while !waits.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            engine.stop_readers();
+        });
     }
 }
