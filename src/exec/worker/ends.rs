@@ -45,6 +45,9 @@ fn filled() -> Client {
         client.run(&format!("CMS.INCRBY {key} {}", items.join(" ")));
     }
     client.run("TOPK.RESERVE topk 1000 2000 7 0.9");
+    for _ in 0..2 {
+        client.run(&many("TOPK.ADD topk", |n| format!("kept{n}")));
+    }
     for key in ["digest", "digest-other"] {
         client.run(&format!("TDIGEST.CREATE {key} COMPRESSION 1000"));
         let values: Vec<String> = (0..3000).map(|n| n.to_string()).collect();
