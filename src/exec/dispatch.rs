@@ -452,7 +452,11 @@ impl Executor {
         unlocked: bool,
     ) -> Result<(), Stop> {
         let mark = match unlocked {
-            true => self.begin_unlocked(session, command, args)?,
+            true => {
+                // Nobody waits for it, so it need not be taken back.
+                self.request.in_memory = false;
+                self.begin_unlocked(session, command, args)?
+            }
             false => self.lock(session, command, args)?,
         };
         self.begin_read_budget();

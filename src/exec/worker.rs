@@ -13,6 +13,10 @@ use std::time::Instant;
 /// How long a request waits at most for the memory of its reply.
 const MAX_ROOM_WAIT_MS: u64 = 60_000;
 
+/// A request whose attempt has made more bytes of its reply than this is not taken back for want of
+/// rows again.
+const LONG_REPLY: usize = 1 << 20;
+
 impl Executor {
     /// Hands a request over to a worker after it was taken back as slow, unless slow scripts
     /// occupy all workers. Earlier commands of the tick are committed first.
@@ -178,6 +182,10 @@ impl Executor {
         let outcome = self.run(&mut job.session, &job.request.args(), reply);
         self.request.in_memory = false;
         let reads = (outcome == Outcome::Cold).then(|| self.take_cold_reads());
+        // Each further attempt would make the reply again.
+        if reply.buf.capacity() > LONG_REPLY {
+            job.attempts = None;
+        }
         job.shown = self.request.retry.shown;
         job.seed = self.request.retry.seed;
         job.noted = self.request.accesses_noted;

@@ -158,7 +158,19 @@ fn malformed_rules_change_no_user() {
         let before = ours.must("ACL LIST");
         let request = ["ACL", "SETUSER", "user", "+del", rule];
         let (mine, other) = (ours.call(&request), theirs.call(&request));
-        assert_eq!(mine, other, "{rule}");
+        let holds_password = rule
+            .trim_start_matches('(')
+            .starts_with(['<', '>', '#', '!']);
+        match (mine.error(), other.error()) {
+            // Redis quotes it.
+            (Some(mine), Some(other)) if holds_password => {
+                let (begin, quoted) = mine.split_once('\'').unwrap();
+                let (quoted, why) = quoted.rsplit_once('\'').unwrap();
+                assert!(other.starts_with(begin) && other.ends_with(why), "{rule}");
+                assert!(quoted.ends_with("(redacted)"), "{rule}: {mine}");
+            }
+            _ => assert_eq!(mine, other, "{rule}"),
+        }
         if mine.error().is_some() {
             refused += 1;
             assert_eq!(ours.must("ACL LIST"), before, "{rule}");
