@@ -158,9 +158,8 @@ fn malformed_rules_change_no_user() {
         let before = ours.must("ACL LIST");
         let request = ["ACL", "SETUSER", "user", "+del", rule];
         let (mine, other) = (ours.call(&request), theirs.call(&request));
-        let holds_password = rule
-            .trim_start_matches('(')
-            .starts_with(['<', '>', '#', '!']);
+        let word = rule.trim_start_matches('(').as_bytes();
+        let holds_password = matches!(word, [b'<' | b'>' | b'#' | b'!', _, ..]);
         match (mine.error(), other.error()) {
             // Redis quotes it.
             (Some(mine), Some(other)) if holds_password => {
