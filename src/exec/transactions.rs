@@ -278,8 +278,10 @@ impl Executor {
             });
         }
         if lasting {
-            // It cannot be taken back.
-            self.request.in_memory = false;
+            if self.thread.worker.is_some() {
+                // It cannot be taken back. Other threads do not wait for the keys of a worker.
+                self.request.in_memory = false;
+            }
             self.make_queue_ahead(session, &multi.queue)?;
         }
         for (db, key) in watch.into_iter().flat_map(|watch| watch.keys()) {

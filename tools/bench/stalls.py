@@ -59,8 +59,11 @@ class Watch:
 
 def phases(label, server, keys, seconds):
     """Both phases on a server that has half of `keys`: the lines of the table, and of the worst seconds."""
-    load = lambda **flags: Load(built("examples/load"), server, "set", clients=COLD_CLIENTS,  # noqa: E731
-                                keys=keys, value_bytes=VALUE_BYTES, order="scattered", grace=30, **flags).result()
+    def load(**flags):
+        """SETs of all keys."""
+        return Load(built("examples/load"), server, "set", clients=COLD_CLIENTS, keys=keys, value_bytes=VALUE_BYTES,
+                    order="scattered", grace=30, **flags).result()
+
     closed = load(seconds=min(seconds, CLOSED_S))["rate"]
     target = SHARE * closed
     watch = Watch(server) if label == "ours" else None

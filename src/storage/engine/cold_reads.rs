@@ -16,7 +16,8 @@ use super::Keyspace;
 use crate::encoding::keys::RowKey;
 use crate::encoding::values::ValueRef;
 use crate::storage::Direction;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,13 +94,15 @@ impl ColdRead {
         }
     }
 
-    /// Where the read begins, and how many rows the command had read from there.
-    pub(in crate::storage) fn place(&self) -> (RowKey, usize) {
-        match &self.what {
-            What::Row(key, _) => (key.clone(), 0),
-            What::Range(span, count) => (span.from.clone(), *count),
-            What::Value(at) => (RowKey::from_slice(&at.encode()), 0),
-        }
+    /// A hash of where the read begins, and how many rows the command had read from there. Keys may
+    /// be long, so they are not kept.
+    fn place(&self) -> (u64, usize) {
+        let (from, count) = match &self.what {
+            What::Row(key, _) => (key.as_slice(), 0),
+            What::Range(span, count) => (span.from.as_slice(), *count),
+            What::Value(at) => (&at.encode()[..], 0),
+        };
+        (FxBuildHasher.hash_one((self.keyspace.id.0, from)), count)
     }
 
     /// The keyspace and key of the row, if it is one.
@@ -119,8 +122,9 @@ pub struct Attempts {
     /// How long the attempts took, and how long the reads after them.
     ran: Duration,
     read: Duration,
-    /// Where reads began, and how many rows had been read from there.
-    seen: FxHashMap<RowKey, usize>,
+    /// By [where](ColdRead::place) the first reads of rounds began: how many rows had been read from
+    /// there.
+    seen: FxHashMap<u64, usize>,
 }
 
 impl Attempts {
