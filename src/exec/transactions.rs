@@ -278,10 +278,8 @@ impl Executor {
             });
         }
         if lasting {
-            if self.thread.worker.is_some() {
-                // It cannot be taken back. Other threads do not wait for the keys of a worker.
-                self.request.in_memory = false;
-            }
+            // It cannot be taken back. Other threads do not wait for the keys of a worker.
+            self.request.in_memory &= self.thread.worker.is_none();
             self.make_queue_ahead(session, &multi.queue)?;
         }
         for (db, key) in watch.into_iter().flat_map(|watch| watch.keys()) {
