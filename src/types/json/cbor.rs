@@ -12,6 +12,11 @@ const BAD: Corrupt = Corrupt("a JSON document");
 /// So many bytes of values are announced at once.
 const HELD_AT_ONCE: usize = 64 << 10;
 
+/// So many bytes are held at most for each byte of a document: a value takes a byte of it, and so does
+/// a key.
+pub const HELD_PER_BYTE: usize = PARSED_BYTES;
+const _: () = assert!(PARSED_KEY_BYTES <= PARSED_BYTES && size_of::<Value>() <= PARSED_BYTES);
+
 /// Called before so many bytes are held.
 type Hold<'h> = &'h mut dyn FnMut(u64) -> OpResult<()>;
 
