@@ -147,6 +147,12 @@ struct Request {
     waited: bool,
     /// On a thread that may wait: whether it does not, because it holds locks, and can be taken back.
     in_memory: bool,
+    /// Whether it was rolled back because there was no memory for its reply.
+    lacked_room: bool,
+    /// The bytes that should be free before it runs again for that reason.
+    wanted_room: Option<u64>,
+    /// On a worker: whether it has waited for the memory of its reply for as long as it may.
+    waited_for_room: bool,
 }
 
 /// What a request that runs again must know of its earlier attempts.
@@ -193,6 +199,9 @@ impl Executor {
                 bytes: 0,
                 waited: true,
                 in_memory: false,
+                lacked_room: false,
+                wanted_room: None,
+                waited_for_room: false,
             },
             server,
         };

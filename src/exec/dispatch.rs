@@ -67,8 +67,8 @@ impl Executor {
 
     /// Called when there was no memory for a reply after `bytes` bytes, and `left_out` more
     /// were wanted. Returns how many bytes should be free before the request is run again, or
-    /// `None` if there can never be so many, or if the request is not a single read-only
-    /// command.
+    /// `None` if there can never be so many, or if the request is not a single command that reads
+    /// or was rolled back.
     pub fn room_for_retry(
         &self,
         session: &Session,
@@ -76,6 +76,9 @@ impl Executor {
         bytes: usize,
         left_out: usize,
     ) -> Option<u64> {
+        if self.request.wanted_room.is_some() {
+            return self.request.wanted_room;
+        }
         let limit = self.server.lending_limit(&self.thread.config);
         // The length of a long string is known in advance, that of a list is not.
         let wanted = (2 * bytes.max(FREE_BYTES)).max(bytes.saturating_add(left_out)) as u64;
@@ -87,11 +90,29 @@ impl Executor {
             .saturating_sub(bytes as u64);
         let fits_now = others.saturating_add(wanted) <= limit;
         let may_fit = wanted <= limit && (others > limit / 8 || fits_now);
-        let only_reads = || {
-            self.resolve(args)
-                .is_ok_and(|found| found.command.is_read())
+        let can_run_again = || {
+            let rolled_back = self.request.lacked_room;
+            self.resolve(args).is_ok_and(|found| {
+                found.command.is_read() || rolled_back && found.command.is_write()
+            })
         };
-        (may_fit && session.multi().is_none() && only_reads()).then_some(wanted)
+        (may_fit && session.multi().is_none() && can_run_again()).then_some(wanted)
+    }
+
+    /// Whether a command for whose reply there was no memory is to run again when there is.
+    fn waits_for_room(
+        &mut self,
+        session: &Session,
+        args: &[&[u8]],
+        reply: &Reply,
+        start: usize,
+    ) -> bool {
+        if !self.request.lacked_room || self.request.waited_for_room {
+            return false;
+        }
+        let bytes = reply.len() - start;
+        self.request.wanted_room = self.room_for_retry(session, args, bytes, reply.left_out);
+        self.request.wanted_room.is_some()
     }
 
     /// Takes a request through the stages in the table above.
@@ -117,6 +138,8 @@ impl Executor {
             return outcome;
         }
         let attempt = self.begin_attempt(session, found.command, args, start);
+        self.request.lacked_room = false;
+        self.request.wanted_room = None;
         let done = self.perform(session, found, args, reply);
         match done {
             _ if session.waiting.is_some() => {
@@ -129,15 +152,16 @@ impl Executor {
                 self.tick.last_us = clock::mono_us();
                 Outcome::Paused
             }
+            Err(Stop::Failed(_)) if self.waits_for_room(session, args, reply, start) => {
+                self.take_back(&attempt);
+                // Its caller takes back what there is of the reply.
+                reply.overflowed = true;
+                Outcome::Done
+            }
             Err(stop @ (Stop::Slow | Stop::Cold)) => {
-                // A long line has gone to MONITOR clients already.
-                self.request.retry.shown |= self.tick.record.was_flushed_since(&attempt.record);
-                self.tick.record.take_back(attempt.record);
-                self.txn.set_lookups(attempt.lookups);
-                self.txn.forget_events(attempt.events);
+                self.take_back(&attempt);
                 reply.truncate(start);
                 reply.overflowed = false;
-                self.tick.last_us = clock::mono_us();
                 match matches!(stop, Stop::Cold) && self.waits_for_reads() {
                     true => {
                         self.look_for_keys(session, found.command, args);
@@ -152,6 +176,16 @@ impl Executor {
                 Outcome::Done
             }
         }
+    }
+
+    /// Takes back what an attempt has counted and announced.
+    fn take_back(&mut self, attempt: &Attempt) {
+        // A long line has gone to MONITOR clients already.
+        self.request.retry.shown |= self.tick.record.was_flushed_since(&attempt.record);
+        self.tick.record.take_back(attempt.record);
+        self.txn.set_lookups(attempt.lookups);
+        self.txn.forget_events(attempt.events);
+        self.tick.last_us = clock::mono_us();
     }
 
     /// Holds back or queues an admitted request: a pause, a full outbox of another thread,
@@ -551,12 +585,13 @@ impl Executor {
     /// The result of a command that writes, which fails if there was no memory for its reply, whose
     /// data would be lost, or for its effects. `overflowed`: there was none before the command.
     pub(super) fn check_memory<R>(
-        &self,
+        &mut self,
         done: Result<R, Error>,
         reply: &mut Reply,
         overflowed: bool,
     ) -> Result<R, Error> {
         let lacks_room = reply.overflowed && !overflowed;
+        self.request.lacked_room |= lacks_room;
         let done = done.and_then(|done| match lacks_room {
             true => Err(OUT_OF_MEMORY),
             false => Ok(self.txn.check_effects().map(|()| done)?),

@@ -111,6 +111,8 @@ impl Executor {
             worker.end();
             return Some((job, None));
         }
+        let may_wait_for_room = job.wanted == 0 || waits;
+        self.request.waited_for_room = !may_wait_for_room;
         let (outcome, reads) = self.run_request(&mut job, &mut reply);
         worker.request_done();
         // Otherwise a worker has no read budget.
@@ -120,7 +122,7 @@ impl Executor {
         debug_assert!(!is_slow || lacked_tables || is_over);
         job.waited |= lacked_tables;
         job.is_long |= is_over;
-        let wanted = match reply.overflowed && (job.wanted == 0 || waits) {
+        let wanted = match reply.overflowed && may_wait_for_room {
             true => {
                 let (args, bytes) = (job.request.args(), reply.len());
                 self.room_for_retry(&job.session, &args, bytes, reply.left_out)

@@ -10,9 +10,9 @@
 //! A reply is counted only when it is complete, and every thread may be writing one. So a long
 //! reply borrows its memory from what all clients have left, and returns it when it is counted.
 //! If too little is left, clients are closed that have unsent replies and have read nothing for
-//! a while. If there are none, a read-only command runs again when there is more memory; for
-//! any other command the client is closed. A long request borrows memory as well before it is
-//! read and run ([`Loan`]).
+//! a while. If there are none, a command that reads, or was rolled back, runs again when there is
+//! more memory; for a transaction or a script the client is closed. A long request borrows memory
+//! as well before it is read and run ([`Loan`]).
 //!
 //! Replicas are a separate class: their queues do not count as clients' memory, nor the
 //! reverse. They share a part of the budget ([`REPLICAS_SHARE`]). A replica needs short queues

@@ -20,6 +20,7 @@ pub(super) mod lineage;
 pub mod listeners;
 pub mod locks;
 pub(super) mod log_buffer;
+mod long_reads;
 pub(super) mod low_mark;
 mod mend;
 mod open;

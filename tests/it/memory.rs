@@ -317,6 +317,34 @@ fn gets_of_a_long_value_wait_for_one_another() {
     });
 }
 
+/// Pops were refused while other replies had the memory, although a GET would have waited.
+#[test]
+fn pops_of_long_items_wait_for_one_another() {
+    const BYTES: usize = 24 << 20;
+    const CLIENTS: usize = 12;
+    let server = Server::start(&["--maxmemory", "256mb"]);
+    let mut conn = server.connect();
+    for _ in 0..CLIENTS {
+        let mut wire = Vec::new();
+        encode(&mut wire, &[b"RPUSH", b"list".as_slice(), &noise(BYTES)]);
+        conn.send_raw(&wire).unwrap();
+        assert!(matches!(conn.read().unwrap(), Value::Int(_)));
+    }
+    conn.must("CONFIG RESETSTAT");
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let item = server.connect().must("LPOP list");
+                assert_eq!(item.bytes().len(), BYTES);
+            });
+        }
+    });
+    assert_eq!(conn.must("EXISTS list"), Value::Int(0));
+    for counter in ["evicted_clients", "total_error_replies"] {
+        assert_eq!(conn.info_number("stats", counter), 0, "{counter}");
+    }
+}
+
 /// The command was refused, because it needed more memory than any request can get.
 #[test]
 fn a_very_long_member_can_be_removed() {

@@ -2,6 +2,7 @@
 
 use super::Engine;
 use super::cold_reads::{ColdRead, What};
+use super::long_reads::LongReads;
 use super::rows::Rows;
 use super::waiting::pretend_slow;
 use crate::storage::Direction;
@@ -31,6 +32,7 @@ const RANGE_READAHEAD: usize = 1 << 20;
 
 /// Brings the rows into memory. The command will meet any error again.
 fn perform(read: &ColdRead, engine: &Engine) {
+    let _held = engine.readers.long.begin(engine.memory_budget());
     pretend_slow();
     match &read.what {
         What::Row(key, cache_hash) => {
@@ -118,6 +120,7 @@ pub(in crate::storage) struct Readers {
     total_rounds: AtomicU64,
     total_reads: AtomicU64,
     total_us: AtomicU64,
+    long: Arc<LongReads>,
 }
 
 /// Figures of the reads for commands that did not wait themselves.

@@ -3,6 +3,7 @@
 //! A read that would wait on a thread that must not fails with a status that RocksDB passes on to the
 //! caller, whatever block it was for: data, index or filter.
 
+use super::long_reads;
 use crate::storage::{Result, StorageError};
 use rocksdb::{AsRawPtr, ErrorKind, Options};
 use std::backtrace::Backtrace;
@@ -101,6 +102,13 @@ extern "C" fn kedis_io_thread_reads() {
         let stack = Backtrace::force_capture();
         log::error!("an IO thread reads a table and may wait for the disk\n{stack}");
     }
+}
+
+/// Called by `disk/files.cc` before a thread that may wait reads 1 MiB or more from the disk.
+#[allow(unsafe_code)]
+#[unsafe(no_mangle)]
+extern "C" fn kedis_long_read(bytes: usize) {
+    long_reads::hold(bytes as u64);
 }
 
 /// Makes each read that waits for the disk take so many microseconds longer, for tests and

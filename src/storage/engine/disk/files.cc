@@ -64,8 +64,10 @@ void kedis_disk_failed(const void* disk, const char* text, size_t len);
 void kedis_disk_free(const void* disk);
 }
 
-// Defined in `../waiting.rs`: an IO thread reads a table and may wait for the disk.
+// Defined in `../waiting.rs`: an IO thread reads a table and may wait for the disk; a thread is about
+// to read so many bytes, and may have to wait for the memory of them.
 extern "C" void kedis_io_thread_reads();
+extern "C" void kedis_long_read(size_t bytes);
 
 namespace {
 
@@ -215,7 +217,9 @@ void CountRead(size_t bytes) {
   table_read_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-void CountWaitingRead() {
+// So many bytes are about to be read on a thread that may wait for the disk.
+void BeginWaitingRead(size_t bytes) {
+  if (bytes >= (1 << 20)) kedis_long_read(bytes);
   waiting_reads.fetch_add(1, std::memory_order_relaxed);
   if (is_io_thread) {
     waiting_reads_of_io_threads.fetch_add(1, std::memory_order_relaxed);
@@ -243,7 +247,7 @@ class CachedFile final : public FSRandomAccessFile {
       *result = Slice(scratch, n);
       return IOStatus::OK();
     }
-    CountWaitingRead();
+    BeginWaitingRead(n);
     size_t done = 0;
     while (done < n) {
       const ssize_t some = pread(fd_, scratch + done, n - done, static_cast<off_t>(offset + done));
@@ -316,7 +320,7 @@ class RandomAccessFile final : public rocksdb::FSRandomAccessFileOwnerWrapper {
   IOStatus Read(uint64_t offset, size_t n, const IOOptions& options, Slice* result,
                 char* scratch, IODebugContext* debug) const override {
     if (!may_wait) return WouldWait();
-    CountWaitingRead();
+    BeginWaitingRead(n);
     IOStatus done = target()->Read(offset, n, options, result, scratch, debug);
     if (done.ok()) CountRead(result->size());
     return disk_->Seen(std::move(done));
@@ -324,7 +328,9 @@ class RandomAccessFile final : public rocksdb::FSRandomAccessFileOwnerWrapper {
   IOStatus MultiRead(FSReadRequest* requests, size_t n, const IOOptions& options,
                      IODebugContext* debug) override {
     if (!may_wait) return WouldWait();
-    CountWaitingRead();
+    size_t bytes = 0;
+    for (size_t i = 0; i < n; ++i) bytes += requests[i].len;
+    BeginWaitingRead(bytes);
     IOStatus done = disk_->Seen(target()->MultiRead(requests, n, options, debug));
     for (size_t i = 0; i < n; ++i) {
       if (requests[i].status.ok()) CountRead(requests[i].result.size());
