@@ -250,6 +250,8 @@ pub struct Server {
     ended_threads: (Mutex<usize>, Condvar),
     /// When clients were last evicted for their memory, in monotonic µs.
     pub(super) clients_chosen_us: AtomicU64,
+    /// When the log has last told of a client that speaks HTTP; 0: never.
+    pub told_of_http_us: AtomicU64,
     /// Memory of the clients when the size of the process was last checked, in bytes.
     pub(super) client_memory_seen: AtomicU64,
     /// Whether a thread enforces the memory budget of the process.
@@ -340,6 +342,7 @@ impl Server {
             stalled_until_us: AtomicU64::new(0),
             ended_threads: Default::default(),
             clients_chosen_us: AtomicU64::new(0),
+            told_of_http_us: AtomicU64::new(0),
             client_memory_seen: AtomicU64::new(0),
             keeps_to_budget: AtomicBool::new(false),
             no_memory_since_us: AtomicU64::new(0),

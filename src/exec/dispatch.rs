@@ -39,7 +39,7 @@ use crate::state::session::ReplyMode;
 use crate::storage::txn::Lookups;
 use crate::storage::{DbIndex, StorageError, View};
 use crate::sys::clock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 impl Executor {
     /// Runs one request and writes its reply.
@@ -115,6 +115,30 @@ impl Executor {
         self.request.wanted_room.is_some()
     }
 
+    /// Closes a connection, without a reply, that a browser may be using.
+    fn close_for_http(&self, session: &mut Session) {
+        session.close_after_reply = true;
+        if self.is_http_news(clock::mono_us()) {
+            log::warn!(
+                "client {} at {} speaks HTTP: a web page may be sending requests to this server \
+                 through a browser; for a minute the log does not tell of others",
+                session.info.id.0,
+                session.info.addr
+            );
+        }
+    }
+
+    /// Whether the log is to tell of HTTP. Everyone can connect, and must not fill the disk of the
+    /// log.
+    fn is_http_news(&self, now_us: u64) -> bool {
+        const TELL_EVERY_US: u64 = 60_000_000;
+        let is_old = |told| told == 0 || now_us.saturating_sub(told) >= TELL_EVERY_US;
+        let tell = |told| is_old(told).then_some(now_us);
+        let told = &self.server.told_of_http_us;
+        told.fetch_update(Ordering::Relaxed, Ordering::Relaxed, tell)
+            .is_ok()
+    }
+
     /// Takes a request through the stages in the table above.
     fn dispatch(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
         let start = reply.len();
@@ -122,7 +146,7 @@ impl Executor {
             self.request.accesses_noted = false;
         }
         if is_http(args) {
-            close_for_http(session);
+            self.close_for_http(session);
             return Outcome::Done;
         }
         let found = match self.admit(session, args) {
@@ -722,29 +746,6 @@ struct Attempt {
     events: usize,
     /// Whether MONITOR clients see the request only when it is done.
     shown_late: bool,
-}
-
-/// Closes a connection, without a reply, that a browser may be using.
-fn close_for_http(session: &mut Session) {
-    session.close_after_reply = true;
-    if !is_http_news(clock::mono_us()) {
-        return;
-    }
-    log::warn!(
-        "client {} at {} speaks HTTP: a web page may be sending requests to this server through \
-         a browser; for a minute the log does not tell of others",
-        session.info.id.0,
-        session.info.addr
-    );
-}
-
-/// Whether the log is to tell of HTTP. Everyone can connect, and must not fill the disk of the log.
-fn is_http_news(now_us: u64) -> bool {
-    const TELL_EVERY_US: u64 = 60_000_000;
-    static TOLD_US: AtomicU64 = AtomicU64::new(0);
-    let tell = |told| (told == 0 || now_us.saturating_sub(told) >= TELL_EVERY_US).then_some(now_us);
-    let told = TOLD_US.fetch_update(Ordering::Relaxed, Ordering::Relaxed, tell);
-    told.is_ok()
 }
 
 /// Counts the arguments as read, if the command parses them.

@@ -387,6 +387,41 @@ fn a_log_of_json_objects() {
     assert!(line.contains(" WARN  io-"), "{line}");
 }
 
+/// The names and values of a line in logfmt, and its message.
+fn logfmt_line(line: &str) -> (Vec<(&str, &str)>, String) {
+    let (words, message) = line.split_once(" message=").expect(line);
+    let words = words
+        .split(' ')
+        .map(|word| word.split_once('=').expect(line));
+    let message = serde_json::from_str(message).unwrap_or_else(|error| panic!("{error}: {line}"));
+    (words.collect(), message)
+}
+
+#[test]
+fn a_log_of_words_with_names() {
+    let server = Server::start(&["--log-format", "logfmt"]);
+    let mut conn = server.connect();
+    let script = r#"redis.log(redis.LOG_WARNING, 'a "quoted"\nword=1 message="2" \27[31m')"#;
+    conn.call(&["EVAL", script, "0"]);
+    wait_for("the line", || server.log().contains("quoted"));
+    let log = server.log();
+    let lines: Vec<_> = log.lines().map(logfmt_line).collect();
+    for (words, _) in &lines {
+        let names: Vec<_> = words.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["time", "level", "thread", "module"], "{log}");
+    }
+    let (words, message) = lines
+        .iter()
+        .find(|(_, message)| message.contains("quoted"))
+        .unwrap();
+    assert_eq!(words[1].1, "warn");
+    assert!(words[2].1.starts_with("io-"), "{words:?}");
+    assert!(
+        message.contains("a \"quoted\"") && message.contains("word=1 message=\"2\""),
+        "{message}"
+    );
+}
+
 #[test]
 fn modules_are_logged_at_levels_of_their_own() {
     let server = Server::start(&[]);

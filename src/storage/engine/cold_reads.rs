@@ -152,3 +152,53 @@ impl Attempts {
         self.read += took;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::{DbIndex, Engine, StorageConfig};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn attempts_are_worth_it_while_they_get_further_and_cost_less_than_reads() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(StorageConfig::for_tests(dir.path().join("db"))).unwrap();
+        let keyspace = engine.keyspace_or_create(DbIndex(0)).unwrap();
+        let row = |key: &[u8]| vec![ColdRead::row(&keyspace, key, None)];
+        let range = |passed| {
+            let span = Span::new(b"a", b"b", Direction::Forward);
+            vec![ColdRead::range(&keyspace, &span, passed)]
+        };
+        let mut attempts = Attempts::default();
+        assert!(attempts.are_worth(MS, &row(b"a")));
+        assert!(attempts.are_worth(MS, &row(b"b")));
+        // The row has left memory again.
+        assert!(!attempts.are_worth(MS, &row(b"a")));
+        assert!(!attempts.are_worth(MS, &[]));
+        // From the same place, further is better.
+        let mut attempts = Attempts::default();
+        assert!(attempts.are_worth(MS, &range(1)));
+        assert!(attempts.are_worth(MS, &range(2)));
+        assert!(!attempts.are_worth(MS, &range(2)));
+        // Attempts may not take much longer than the reads.
+        let mut attempts = Attempts::default();
+        assert!(attempts.are_worth(Attempts::SLACK, &row(b"a")));
+        assert!(!attempts.are_worth(MS, &row(b"b")));
+        let mut attempts = Attempts::default();
+        assert!(attempts.are_worth(Attempts::SLACK, &row(b"a")));
+        attempts.note_reads(MS);
+        assert!(attempts.are_worth(MS, &row(b"b")));
+        // Nor may there be many.
+        let mut attempts = Attempts::default();
+        let most = Attempts::MAX_ROUNDS - 1;
+        let mut is_worth = |n: u32| attempts.are_worth(Duration::ZERO, &row(&n.to_be_bytes()));
+        assert_eq!(
+            (0..2 * most)
+                .map(&mut is_worth)
+                .filter(|worth| *worth)
+                .count(),
+            most as usize
+        );
+    }
+}

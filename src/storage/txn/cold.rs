@@ -159,7 +159,7 @@ impl View {
     ) {
         let may_wait = self.cold.may_wait.replace(false);
         for (db, key) in keys {
-            if self.cold.wanted.borrow().len() >= ROUND_READS {
+            if self.has_a_round_of_cold_reads() {
                 break;
             }
             // Any other error is met again.
@@ -228,7 +228,7 @@ impl View {
 
     /// Looks a row up, as far as there is room for what is not in memory.
     fn look_up(&self, db: DbIndex, key: &[u8]) {
-        if self.cold.wanted.borrow().len() < ROUND_READS && !self.cold.has_missed(key) {
+        if !self.has_a_round_of_cold_reads() && !self.cold.has_missed(key) {
             let may_wait = self.cold.may_wait.replace(false);
             // Any other error is met again.
             let _ = self.row(db, key);
