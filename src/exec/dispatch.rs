@@ -46,6 +46,8 @@ impl Executor {
     pub fn run(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
         self.request.must_wait = true;
         self.request.plain = true;
+        self.request.lacked_room = false;
+        self.request.wanted_room = None;
         let before = fastrand::get_seed();
         let first = self.request.retry.seed.take();
         if let Some(first) = first {
@@ -162,8 +164,6 @@ impl Executor {
             return outcome;
         }
         let attempt = self.begin_attempt(session, found.command, args, start);
-        self.request.lacked_room = false;
-        self.request.wanted_room = None;
         let done = self.perform(session, found, args, reply);
         match done {
             _ if session.waiting.is_some() => {

@@ -3,7 +3,8 @@
 //! a long block waits until others have done theirs.
 //!
 //! Only a thread that [has begun](LongReads::begin) waits, and only with its first long block: what it
-//! holds already keeps others waiting.
+//! holds already keeps others waiting. Nor does it wait once it [opens a table](opens_table): RocksDB
+//! has locked a part of its table cache then, and the others may need the same part.
 
 use parking_lot::{Condvar, Mutex};
 use std::cell::RefCell;
@@ -28,6 +29,7 @@ struct Held {
     of: Arc<LongReads>,
     bytes: u64,
     most: u64,
+    may_wait: bool,
 }
 
 impl LongReads {
@@ -42,7 +44,12 @@ impl LongReads {
         }
         let of = self.clone();
         let most = budget / SHARE;
-        HELD.set(Some(Held { of, bytes: 0, most }));
+        HELD.set(Some(Held {
+            of,
+            bytes: 0,
+            most,
+            may_wait: true,
+        }));
         End
     }
 }
@@ -50,7 +57,7 @@ impl LongReads {
 impl Held {
     fn add(&mut self, bytes: u64) {
         let mut all = self.of.held.lock();
-        if self.bytes == 0 {
+        if self.may_wait && self.bytes == 0 {
             while *all > 0 && all.saturating_add(bytes) > self.most {
                 self.of.given_back.wait(&mut all);
             }
@@ -75,6 +82,15 @@ pub(super) fn hold(bytes: u64) {
     HELD.with_borrow_mut(|held| {
         if let Some(held) = held {
             held.add(bytes);
+        }
+    });
+}
+
+/// Notes that this thread is about to open a table.
+pub(super) fn opens_table() {
+    HELD.with_borrow_mut(|held| {
+        if let Some(held) = held {
+            held.may_wait = false;
         }
     });
 }
@@ -107,6 +123,15 @@ mod tests {
                     assert!(is_held(4 * LONG_BLOCK));
                 });
             }
+            scope
+                .spawn(|| {
+                    let _held = reads.begin(BUDGET);
+                    opens_table();
+                    // It would wait forever otherwise: nothing is given back yet.
+                    hold(LONG_BLOCK);
+                })
+                .join()
+                .unwrap();
             wait_for("two readers", || waiting.load(Ordering::Relaxed) == 2);
             assert!(is_held(4 * LONG_BLOCK));
             drop(first);

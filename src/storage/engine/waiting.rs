@@ -111,6 +111,13 @@ extern "C" fn kedis_long_read(bytes: usize) {
     long_reads::hold(bytes as u64);
 }
 
+/// Called by `disk/files.cc` before a table is opened.
+#[allow(unsafe_code)]
+#[unsafe(no_mangle)]
+extern "C" fn kedis_opens_table() {
+    long_reads::opens_table();
+}
+
 /// Makes each read that waits for the disk take so many microseconds longer, for tests and
 /// measurements.
 pub fn delay_reads(us: u64) {

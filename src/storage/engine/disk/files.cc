@@ -65,9 +65,11 @@ void kedis_disk_free(const void* disk);
 }
 
 // Defined in `../waiting.rs`: an IO thread reads a table and may wait for the disk; a thread is about
-// to read so many bytes, and may have to wait for the memory of them.
+// to read so many bytes, and may have to wait for the memory of them; a thread is about to open a
+// table.
 extern "C" void kedis_io_thread_reads();
 extern "C" void kedis_long_read(size_t bytes);
+extern "C" void kedis_opens_table();
 
 namespace {
 
@@ -388,6 +390,7 @@ class Files final : public rocksdb::FileSystemWrapper {
                                IODebugContext* debug) override {
     // Opening a file may wait, too.
     if (!may_wait) return WouldWait();
+    kedis_opens_table();
     const FileKind kind = FileKindOf(name);
     const bool is_table = kind == FileKind::kTable || kind == FileKind::kBlobs;
     if (is_table && !options.use_direct_reads && !options.use_mmap_reads) {
