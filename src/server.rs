@@ -676,6 +676,7 @@ fn machine_share(config: &Config, shares: &Shares) -> MachineShare {
         memory_budget_bytes: memory_budget(config),
         max_background_jobs: config.background_jobs(),
         max_open_files: shares.table_files,
+        max_open_segments: shares.segments,
         max_new_families: shares.new_dbs,
     }
 }

@@ -294,6 +294,7 @@ mod tests {
             segment: 1,
             offset,
             len,
+            packed: 0,
         }
     }
 

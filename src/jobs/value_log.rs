@@ -4,7 +4,7 @@
 use super::StopSign;
 use crate::base::recurring::Recurring;
 use crate::state::Server;
-use crate::storage::values::Collector;
+use crate::storage::values::{Collected, Collector};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ const AFTER_ERROR: Duration = Duration::from_secs(5);
 const IDLE_AFTER: Duration = Duration::from_secs(20);
 /// Bytes per second that may be moved while nothing is written.
 const IDLE_RATE: u64 = 32 << 20;
+/// Rows per second that may be read to learn what lives.
+const LOOKS_PER_SECOND: usize = 2000;
 
 pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     let mut collector = Collector::new(server.engine.clone());
@@ -29,7 +31,7 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
                 server.stats.value_log_moved_bytes.add(done.moved);
                 rate.moved += done.moved;
                 match done.more {
-                    true => rate.pause_after(done.moved),
+                    true => rate.pause_after(done),
                     false => PERIOD,
                 }
             }
@@ -84,10 +86,12 @@ impl Rate {
         self.last.elapsed() >= IDLE_AFTER
     }
 
-    /// How long to wait after so many bytes were moved: where a segment is collected whose half
-    /// lives, as much must be moved as is appended.
-    fn pause_after(&self, moved: u64) -> Duration {
+    /// How long to wait after a step: where a segment is collected whose half lives, as much must
+    /// be moved as is appended.
+    fn pause_after(&self, done: Collected) -> Duration {
         let rate = IDLE_RATE + 2 * self.per_second;
-        Duration::from_secs_f64(moved as f64 / rate as f64)
+        let moved = done.moved as f64 / rate as f64;
+        let looked_up = done.looked_up as f64 / LOOKS_PER_SECOND as f64;
+        Duration::from_secs_f64(moved + looked_up)
     }
 }

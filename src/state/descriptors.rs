@@ -3,9 +3,10 @@
 //! Unauthenticated clients must never use up the descriptors that the database needs: a flush
 //! that cannot open its file stops all writes. So the needs of the server and of RocksDB are
 //! reserved at the start, and `maxclients` is limited to the rest. If the limit is too low for
-//! everything, DBs get a quarter, and table files a third of the remainder: RocksDB opens the
-//! other files when they are read. RocksDB keeps at most `rocksdb.max-open-files` open; -1
-//! means as many as there are descriptors for. It keeps the directory of each new DB open until
+//! everything, DBs get a quarter, and files of data a third of the remainder: the others are
+//! opened when they are read. A fifth of these may be segments of the value log, the rest table
+//! files. RocksDB keeps at most `rocksdb.max-open-files` open; -1 means as many as there are
+//! descriptors for. It keeps the directory of each new DB open until
 //! the next start.
 
 use super::config::Config;
@@ -26,12 +27,16 @@ const PER_BACKGROUND_JOB: u64 = 8;
 const TABLE_FILES_MIN: u64 = 20;
 /// The limit of table files if neither the configuration nor the system has one.
 const TABLE_FILES_MAX: u64 = 1 << 20;
+/// The limit of segments of the value log.
+const SEGMENTS_MAX: u64 = 1024;
 
 /// The division of the descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
     /// Table files that RocksDB may keep open.
     pub table_files: i32,
+    /// Segments of the value log that may stay open.
+    pub segments: usize,
     /// DBs that may be created.
     pub new_dbs: u32,
     /// All descriptors that are not for clients.
@@ -57,9 +62,10 @@ pub fn claim(config: &mut Config) -> Result<Shares, String> {
         }),
     };
     let tables = tables.clamp(TABLE_FILES_MIN, TABLE_FILES_MAX);
-    let wanted = own + dbs + tables + u64::from(clients);
+    let files = tables + SEGMENTS_MAX;
+    let wanted = own + dbs + files + u64::from(clients);
     let limit = descriptors::raise(wanted);
-    let Some(shares) = share(limit, own, dbs, tables, clients) else {
+    let Some(shares) = share(limit, own, dbs, files, clients) else {
         return Err(format!(
             "only {limit} file descriptors are allowed, and {} are needed without any \
              client: raise the limit (ulimit -n)",
@@ -99,18 +105,20 @@ fn own(config: &Config) -> u64 {
         + PER_BACKGROUND_JOB * u64::from(config.background_jobs())
 }
 
-fn share(limit: u64, own: u64, dbs: u64, tables: u64, clients: u32) -> Option<Shares> {
+fn share(limit: u64, own: u64, dbs: u64, files: u64, clients: u32) -> Option<Shares> {
     let free = limit.saturating_sub(own);
     let dbs = dbs.min(free.saturating_sub(TABLE_FILES_MIN) / 4);
     let free = free - dbs;
     let left = free.saturating_sub(clients.into());
-    let tables = tables.min(left.max(free / 3)).max(TABLE_FILES_MIN);
-    let most = free.saturating_sub(tables);
+    let files = files.min(left.max(free / 3)).max(TABLE_FILES_MIN);
+    let segments = SEGMENTS_MAX.min(files / 5).min(files - TABLE_FILES_MIN);
+    let most = free.saturating_sub(files);
     let clients = u32::try_from(most).map_or(clients, |most| most.min(clients));
     (clients > 0).then_some(Shares {
-        table_files: i32::try_from(tables).unwrap_or(i32::MAX),
+        table_files: i32::try_from(files - segments).unwrap_or(i32::MAX),
+        segments: segments as usize,
         new_dbs: u32::try_from(dbs).unwrap_or(u32::MAX),
-        reserved: own + dbs + tables,
+        reserved: own + dbs + files,
         clients,
     })
 }
@@ -119,35 +127,36 @@ fn share(limit: u64, own: u64, dbs: u64, tables: u64, clients: u32) -> Option<Sh
 mod tests {
     use super::*;
 
-    fn shared(limit: u64, tables: u64, clients: u32) -> Option<(i32, u32)> {
-        let shares = share(limit, 68, 0, tables, clients)?;
+    fn shared(limit: u64, files: u64, clients: u32) -> Option<(i32, usize, u32)> {
+        let shares = share(limit, 68, 0, files, clients)?;
         assert!(shares.reserved + u64::from(shares.clients) <= limit);
-        Some((shares.table_files, shares.clients))
+        Some((shares.table_files, shares.segments, shares.clients))
     }
 
     #[test]
     fn what_the_database_needs_is_set_aside() {
-        assert_eq!(shared(20_000, 4096, 10_000), Some((4096, 10_000)));
-        // Not enough for both: table files get a third.
-        assert_eq!(shared(368, 4096, 10_000), Some((100, 200)));
-        // Few clients leave more for table files, and few table files leave more for clients.
-        assert_eq!(shared(368, 4096, 10), Some((290, 10)));
-        assert_eq!(shared(368, 30, 10_000), Some((30, 270)));
-        assert_eq!(shared(100, 4096, 10_000), Some((20, 12)));
-        assert_eq!(shared(88, 4096, 10_000), None);
-        assert_eq!(shared(10, 4096, 10_000), None);
+        assert_eq!(shared(20_000, 5120, 10_000), Some((4096, 1024, 10_000)));
+        assert_eq!(shared(30_000, 8192, 10_000), Some((7168, 1024, 10_000)));
+        // Not enough for both: files get a third.
+        assert_eq!(shared(368, 5120, 10_000), Some((80, 20, 200)));
+        // Few clients leave more for files, and few files leave more for clients.
+        assert_eq!(shared(368, 5120, 10), Some((232, 58, 10)));
+        assert_eq!(shared(368, 30, 10_000), Some((24, 6, 270)));
+        assert_eq!(shared(100, 5120, 10_000), Some((20, 0, 12)));
+        assert_eq!(shared(88, 5120, 10_000), None);
+        assert_eq!(shared(10, 5120, 10_000), None);
     }
 
     #[test]
     fn dbs_get_a_quarter_at_the_most() {
         let shared = |limit, dbs| {
-            let shares = share(limit, 68, dbs, 4096, 10_000).unwrap();
+            let shares = share(limit, 68, dbs, 5120, 10_000).unwrap();
             assert!(shares.reserved + u64::from(shares.clients) <= limit);
             (shares.new_dbs, shares.table_files, shares.clients)
         };
         assert_eq!(shared(20_000, 32), (32, 4096, 10_000));
-        assert_eq!(shared(368, 32), (32, 89, 179));
-        assert_eq!(shared(368, 2000), (70, 76, 154));
+        assert_eq!(shared(368, 32), (32, 72, 179));
+        assert_eq!(shared(368, 2000), (70, 61, 154));
         assert_eq!(shared(89, 32), (0, 20, 1));
     }
 

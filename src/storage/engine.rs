@@ -161,7 +161,7 @@ pub struct Engine {
     pub(super) commit: Mutex<CommitState, { Lock::Commit as u8 }>,
     pub(super) durability: Durability,
     /// The bytes of long values.
-    pub(super) values: ValueLog,
+    pub(super) values: Arc<ValueLog>,
     /// Collections whose rows are written before the commit that makes them reachable.
     pub(super) ahead: Ahead,
     /// The next id of a collection.
@@ -206,6 +206,14 @@ impl Engine {
         })?;
         let disk = Disk::open(&config.dir, config.disk_reserve_bytes);
         let options = RocksOptions::new(&config, &disk)?;
+        // Before the log is replayed, which writes tables that name values.
+        let values = ValueLog::open(
+            &config.dir,
+            config.value_log_segment_bytes,
+            config.machine.max_open_segments,
+        )?;
+        let values = Arc::new(values);
+        disk.sync_before_tables(values.clone());
         let (db, names, marks) = open::open_in_background(&config, &options)?;
         let system_cf = handle(&db, DEFAULT)?;
         let binlog_cf = handle(&db, BINLOG)?;
@@ -249,7 +257,7 @@ impl Engine {
             memory: Memory::new(&config, &options),
             row_reads: RowReads::default(),
             durability: Durability::new(state.binlog_position),
-            values: ValueLog::open(&config.dir, config.value_log_segment_bytes)?,
+            values,
             ahead: Ahead::default(),
             next_id: AtomicU64::new(state.next_id),
             commit: Mutex::new(CommitState {

@@ -3,8 +3,8 @@
 //!
 //! A segment can be collected once no row of the binlog refers to it: rows refer to what was written
 //! for their own commit, so that is when the log is trimmed up to where it ended when the segment
-//! got its last record. How much of a segment lives is estimated by its samples. A record lives if
-//! the row of its string still refers to it.
+//! got its last record. How much of a segment lives is estimated by its samples, some segments at a
+//! time. A record lives if the row of its string still refers to it.
 //!
 //! Values move without the locks of their keys. Under the commit lock each row is compared once
 //! more with what it was: what a command has written or deleted meanwhile stays as it is. A command
@@ -30,6 +30,10 @@ const MOVED_BYTES: u64 = 1 << 20;
 const MOVED_VALUES: usize = 64;
 /// Records that are looked at between two checks of whether to stop.
 const STEP_RECORDS: usize = 1024;
+/// Segments whose samples one step looks at.
+const STEP_SEGMENTS: usize = 32;
+/// If so many samples of a segment live, all of it counts as living.
+const FIRST_SAMPLES: usize = 16;
 /// A segment of which no more than so many percent live is collected at once: for each byte that
 /// is written again, one is freed.
 const SPARSE_PERCENT: usize = 50;
@@ -43,6 +47,26 @@ struct Known {
     closed_at: Position,
     /// Nothing of it lives any more, as of this many commits.
     drained: bool,
+    /// How many percent of it lived when its samples were last looked at.
+    live: Option<usize>,
+}
+
+/// What changes which segments can be collected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Changes {
+    commits: u64,
+    appended: u64,
+    trimmed: Position,
+    idle: bool,
+}
+
+/// A round of looks at all segments.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    /// As it began.
+    began: Changes,
+    /// The segments before this number were looked at.
+    next: u64,
 }
 
 /// The collection of one database's value log.
@@ -53,8 +77,10 @@ pub struct Collector {
     is_loaded: bool,
     /// The segment that is being collected, and the offset of its next record.
     current: Option<(Arc<Segment>, Option<u64>)>,
-    /// Commits and appended bytes as of the last time that all segments were looked at.
-    seen: (u64, u64),
+    /// The round that is not finished.
+    round: Option<Round>,
+    /// As the last round began that found nothing to collect.
+    seen: Option<Changes>,
 }
 
 /// The result of a step.
@@ -64,6 +90,8 @@ pub struct Collected {
     pub moved: u64,
     /// Segments whose files were removed.
     pub removed: u64,
+    /// Rows that were read to learn how much of segments lives.
+    pub looked_up: usize,
     /// Whether there is more to do at once.
     pub more: bool,
 }
@@ -83,7 +111,8 @@ impl Collector {
             known: BTreeMap::new(),
             is_loaded: false,
             current: None,
-            seen: (u64::MAX, u64::MAX),
+            round: None,
+            seen: None,
         }
     }
 
@@ -110,7 +139,7 @@ impl Collector {
 
     fn step_inside(&mut self, idle: bool, done: &mut Collected) -> Result<()> {
         if self.current.is_none() {
-            self.choose(idle)?;
+            self.choose(idle, done)?;
         }
         if let Some((segment, from)) = self.current.take() {
             match self.move_some(&segment, from, done)? {
@@ -129,45 +158,80 @@ impl Collector {
         Ok(())
     }
 
-    /// Chooses the segment of which the least lives, if that is little.
-    fn choose(&mut self, idle: bool) -> Result<()> {
+    /// Looks at the next segments, and chooses the one of which the least lives, if that is little.
+    fn choose(&mut self, idle: bool, done: &mut Collected) -> Result<()> {
         let engine = self.engine().clone();
         let closed = engine.values.closed();
         let range = engine.binlog.range();
         self.know(&closed, range.next_position)?;
-        let now = (engine.commits(), engine.values.appended());
-        if now == self.seen && !idle {
+        let now = Changes {
+            commits: engine.commits(),
+            appended: engine.values.appended(),
+            trimmed: range.first_position,
+            idle,
+        };
+        if self.round.is_none() && self.seen == Some(now) {
             return Ok(());
         }
+        let mut round = self.round.take().unwrap_or(Round {
+            began: now,
+            next: 0,
+        });
+        let free = closed.into_iter().filter(|segment| {
+            let known = self.known.get(&segment.number());
+            // Another history may be shorter than the one in which the segment was closed.
+            known.is_some_and(|known| {
+                let closed_at = known.closed_at.min(range.next_position);
+                !known.drained && closed_at <= range.first_position
+            })
+        });
+        let free: Vec<Arc<Segment>> = free.collect();
+        let from = free.partition_point(|segment| segment.number() < round.next);
+        let next = &free[from..];
+        for segment in next.iter().take(STEP_SEGMENTS) {
+            self.look_at(segment, done)?;
+            round.next = segment.number() + 1;
+        }
+        let is_over = next.len() <= STEP_SEGMENTS;
+        if let Some(best) = self.best_of(&free, idle, done)? {
+            self.current = Some((best, None));
+        } else if is_over && !engine.disk.is_low() {
+            self.seen = Some(round.began);
+        }
+        if !is_over {
+            self.round = Some(round);
+            done.more = true;
+        }
+        Ok(())
+    }
+
+    /// The segment of which the least lives, if that is little.
+    fn best_of(
+        &mut self,
+        free: &[Arc<Segment>],
+        idle: bool,
+        done: &mut Collected,
+    ) -> Result<Option<Arc<Segment>>> {
         let most = match idle {
             true => IDLE_PERCENT,
             false => SPARSE_PERCENT,
         };
-        let mut best: Option<(usize, Arc<Segment>)> = None;
-        for segment in closed {
-            let known = self.known.get(&segment.number());
-            // Another history may be shorter than the one in which the segment was closed.
-            let is_free = known.is_some_and(|known| {
-                let closed_at = known.closed_at.min(range.next_position);
-                !known.drained && closed_at <= range.first_position
-            });
-            if !is_free {
-                continue;
-            }
-            let live = self.live_percent(&segment)?;
-            if live <= most && best.as_ref().is_none_or(|(least, _)| live < *least) {
-                best = Some((live, segment));
-            }
+        let live = |segment: &Arc<Segment>| self.known.get(&segment.number())?.live;
+        let Some(best) = free
+            .iter()
+            .filter(|segment| live(segment).is_some())
+            .min_by_key(|segment| live(segment))
+        else {
+            return Ok(None);
+        };
+        if live(best).is_some_and(|live| live > most) {
+            return Ok(None);
         }
-        if engine.disk.is_low() && best.as_ref().is_some_and(|(live, _)| *live > 0) {
-            // What is moved needs space first.
-            best = None;
-        }
-        match best {
-            Some((_, segment)) => self.current = Some((segment, None)),
-            None => self.seen = now,
-        }
-        Ok(())
+        // It may be long since the last look.
+        let live = self.look_at(best, done)?;
+        // What is moved needs space first.
+        let has_room = live == 0 || !self.engine().disk.is_low();
+        Ok((live <= most && has_room).then(|| best.clone()))
     }
 
     /// Notes the segments that were closed since the last look, and forgets those that are gone.
@@ -175,8 +239,11 @@ impl Collector {
         let engine = self.engine().clone();
         if !self.is_loaded {
             for (segment, closed_at) in engine.closed_segments()? {
-                let drained = false;
-                self.known.insert(segment, Known { closed_at, drained });
+                let known = Known {
+                    closed_at,
+                    ..Known::default()
+                };
+                self.known.insert(segment, known);
             }
             self.is_loaded = true;
         }
@@ -190,21 +257,29 @@ impl Collector {
                 engine.note_closed(segment.number(), Some(now))?;
                 unknown.insert(Known {
                     closed_at: now,
-                    drained: false,
+                    ..Known::default()
                 });
             }
         }
         Ok(())
     }
 
-    /// How many percent of a segment's bytes live, by its samples.
-    fn live_percent(&self, segment: &Segment) -> Result<usize> {
-        let samples = segment.samples();
-        let mut live = 0;
-        for record in samples {
+    /// Learns how many percent of a segment's bytes live, by its samples.
+    fn look_at(&mut self, segment: &Segment, done: &mut Collected) -> Result<usize> {
+        let (mut live, mut seen) = (0, 0);
+        for record in segment.samples() {
             live += usize::from(self.living(record)?.is_some());
+            seen += 1;
+            if seen == FIRST_SAMPLES && live == seen {
+                break;
+            }
         }
-        Ok(live * 100 / samples.len().max(1))
+        done.looked_up += seen;
+        let percent = live * 100 / seen.max(1);
+        if let Some(known) = self.known.get_mut(&segment.number()) {
+            known.live = Some(percent);
+        }
+        Ok(percent)
     }
 
     /// The row of a record, if it still refers to it.

@@ -35,6 +35,7 @@ impl Instance {
             memory_budget_bytes: MEMORY_BYTES,
             max_background_jobs: 2,
             max_open_files: -1,
+            max_open_segments: 4,
             max_new_families: u32::MAX,
         };
         let mut storage = StorageConfig::new(dir.path().join("db"), machine);

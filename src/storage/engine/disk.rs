@@ -30,10 +30,11 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use super::values::ValueLog;
 use crate::storage::{Result, StorageError};
 use crate::sys::lock_order::{Lock, Mutex};
 
@@ -144,6 +145,8 @@ pub struct Disk {
     /// The text of the last failure, and the number of failures.
     failure: Mutex<String, { Lock::Callback as u8 }>,
     failures: AtomicU64,
+    /// The rows of tables name places in it.
+    values: OnceLock<Arc<ValueLog>>,
 }
 
 impl Disk {
@@ -170,6 +173,7 @@ impl Disk {
             turn: Mutex::default(),
             failure: Mutex::default(),
             failures: AtomicU64::new(0),
+            values: OnceLock::new(),
         };
         let found = dir.join(RESERVE).metadata();
         disk.held.store(
@@ -192,6 +196,28 @@ impl Disk {
         // SAFETY: the environment takes over this reference and returns it with `kedis_disk_free`;
         // what it returns is a new environment of RocksDB's C interface.
         unsafe { Env::from_raw(kedis_disk_env(Arc::into_raw(self.clone()).cast()).cast()) }
+    }
+
+    /// Sets the value log, which is synced before a table is whose rows may name what was appended.
+    pub(in crate::storage) fn sync_before_tables(&self, values: Arc<ValueLog>) {
+        self.values.get_or_init(|| values);
+    }
+
+    /// Whether the disk has all values that rows of memtables name.
+    fn syncs_values(&self) -> bool {
+        let synced = self.values.get().map_or(Ok(()), |values| values.sync());
+        match synced {
+            Ok(()) => true,
+            Err(error) => {
+                self.note_failure(format!("the value log cannot be synced: {error}"));
+                false
+            }
+        }
+    }
+
+    fn note_failure(&self, text: String) {
+        *self.failure.lock() = text;
+        self.failures.fetch_add(1, Ordering::Release);
     }
 
     /// Whether commits that add data are refused.
@@ -551,6 +577,11 @@ mod calls {
     }
 
     #[unsafe(no_mangle)]
+    extern "C" fn kedis_disk_syncs_values(disk: &Disk) -> bool {
+        disk.syncs_values()
+    }
+
+    #[unsafe(no_mangle)]
     extern "C" fn kedis_disk_preallocation(disk: &Disk, wanted: u64) -> u64 {
         disk.preallocation(wanted)
     }
@@ -561,8 +592,7 @@ mod calls {
     unsafe extern "C" fn kedis_disk_failed(disk: &Disk, text: *const u8, len: usize) {
         // SAFETY: by the contract.
         let text = unsafe { slice::from_raw_parts(text, len) };
-        *disk.failure.lock() = String::from_utf8_lossy(text).into_owned();
-        disk.failures.fetch_add(1, Ordering::Release);
+        disk.note_failure(String::from_utf8_lossy(text).into_owned());
     }
 
     /// # Safety

@@ -238,7 +238,7 @@ impl Engine {
     }
 
     /// The column families of all keyspaces, and the engine's own.
-    pub(super) fn all_families(&self) -> Vec<ColumnFamily> {
+    pub(in crate::storage) fn all_families(&self) -> Vec<ColumnFamily> {
         let mut cfs = vec![self.system_cf.clone(), self.binlog_cf.clone()];
         cfs.extend(self.families());
         cfs

@@ -333,6 +333,7 @@ mod tests {
             segment: 1,
             offset,
             len: 5,
+            packed: 0,
         };
         let start = log.savepoint();
         let args = ["SET", "k", "12345"];

@@ -32,6 +32,8 @@ pub struct MachineShare {
     pub max_background_jobs: u32,
     /// Table files that are kept open; −1 for all.
     pub max_open_files: i32,
+    /// Segments of the value log that may stay open for reading.
+    pub max_open_segments: usize,
     /// DBs that may be created until the next start, each of which keeps one file descriptor. A
     /// full sync's DBs count in addition to those that they replace.
     pub max_new_families: u32,
@@ -183,6 +185,7 @@ impl StorageConfig {
             memory_budget_bytes: 64 << 20,
             max_background_jobs: 2,
             max_open_files: -1,
+            max_open_segments: 8,
             max_new_families: u32::MAX,
         };
         // All tests can be run with values of so many bytes in the value log.

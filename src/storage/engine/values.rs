@@ -14,6 +14,8 @@
 //! ([`super::super::values`]) gets a new place first, and its old segment is removed only when
 //! nobody can still have read the old row, or reads it from a snapshot.
 
+mod open_files;
+mod packed;
 mod segment;
 
 pub(in crate::storage) use segment::{Owner, Pin, Record, Segment};
@@ -25,8 +27,12 @@ use crate::encoding::values::ValueRef;
 use crate::storage::{Result, StorageError};
 use crate::sys::files::{create_dir_all, sync_dir};
 use crate::sys::lock_order::{Lock, Mutex, RwLock};
-use segment::{CHUNK, FILE_HEAD, RECORD_HEAD, Samples, encode_chunk, encode_head, record_len};
+use open_files::OpenFiles;
+use packed::Packing;
+use segment::{CHUNK, FILE_HEAD, RECORD_HEAD, Samples, record_len, stored_len};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -35,10 +41,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The directory of the segments, inside of the database's.
 pub(in crate::storage) const DIR: &str = "values";
-/// A longer record is written in pieces of this size.
-const WRITE_BYTES: usize = 256 << 10;
+/// A longer value is packed and written in pieces of this size.
+const PIECE_BYTES: usize = 256 << 10;
 /// Buffers that are larger are freed after use.
-const KEEP_BYTES: usize = 2 * WRITE_BYTES;
+const KEEP_BYTES: usize = 2 * PIECE_BYTES;
 
 /// Where the next record goes.
 #[derive(Default)]
@@ -55,6 +61,7 @@ pub(in crate::storage) struct ValueLog {
     dir: PathBuf,
     /// A segment of this size gets no more records.
     segment_bytes: u64,
+    files: Arc<OpenFiles>,
     segments: RwLock<BTreeMap<u64, Arc<Segment>>, { Lock::Short as u8 }>,
     tail: Mutex<Tail, { Lock::ValueLogTail as u8 }>,
     /// Segments that may hold bytes that the disk does not have.
@@ -69,22 +76,37 @@ pub(in crate::storage) struct ValueLog {
     appended: AtomicU64,
 }
 
+impl fmt::Debug for ValueLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValueLog").field("dir", &self.dir).finish()
+    }
+}
+
 impl ValueLog {
-    /// Opens the value log of the database in `dir`. Its directory is made with the first value.
+    /// Opens the value log of the database in `dir`, of whose segments at most `most_open` stay
+    /// open for reading. Its directory is made with the first value.
     ///
     /// # Errors
     /// A segment cannot be read, or is none.
-    pub(super) fn open(dir: &Path, segment_bytes: u64) -> Result<ValueLog> {
+    pub(super) fn open(dir: &Path, segment_bytes: u64, most_open: usize) -> Result<ValueLog> {
         let dir = dir.join(DIR);
+        let open_files = OpenFiles::new(most_open);
         let mut segments = BTreeMap::new();
         for (number, path) in files(&dir)? {
-            segments.insert(number, Arc::new(Segment::open(path, number)?));
+            let segment = Segment::open(path, number, &open_files)?;
+            segments.insert(number, Arc::new(segment));
+        }
+        if !segments.is_empty() {
+            // A process that was killed may have synced none of what it has written.
+            let file = std::fs::File::open(&dir)?;
+            rustix::fs::syncfs(file).map_err(io::Error::from)?;
         }
         let bytes = segments.values().map(|segment| segment.file_len()).sum();
         let next = segments.last_key_value().map_or(1, |(last, _)| last + 1);
         Ok(ValueLog {
             dir,
             segment_bytes,
+            files: open_files,
             segments: RwLock::new(segments),
             tail: Mutex::new(Tail {
                 next,
@@ -107,39 +129,37 @@ impl ValueLog {
         owner: Owner,
         value: &[u8],
     ) -> io::Result<(ValueRef, Pin)> {
+        let first = &value[..value.len().min(PIECE_BYTES)];
+        let len = value.len() as u64;
+        PACKING.with_borrow_mut(|packing| {
+            let packing = packing.begin(first, len).then_some(packing);
+            self.append_packed(owner, value, packing)
+        })
+    }
+
+    /// Appends a value of which the first piece is packed, unless that does not pay.
+    fn append_packed(
+        &self,
+        owner: Owner,
+        value: &[u8],
+        packing: Option<&mut Packing>,
+    ) -> io::Result<(ValueRef, Pin)> {
         let len = value.len() as u64;
         let mut tail = self.tail.lock();
         let segment = self.tail_for(&mut tail, record_len(len))?;
-        let (number, offset) = (segment.number, segment.end());
         let buffer = &mut tail.buffer;
-        buffer.clear();
-        encode_head(buffer, number, offset, owner, len);
-        let mut written = offset;
-        for chunk in value.chunks(CHUNK as usize) {
-            let place = written + buffer.len() as u64;
-            encode_chunk(buffer, number, place, chunk);
-            if buffer.len() >= WRITE_BYTES {
-                segment.write(buffer, written)?;
-                written += buffer.len() as u64;
-                buffer.clear();
-            }
-        }
-        segment.write(buffer, written)?;
+        let written = segment.write_record(owner, value, PIECE_BYTES, packing, buffer);
         buffer.clear();
         buffer.shrink_to(KEEP_BYTES);
-        let end = offset + record_len(len);
-        segment.grow(end);
+        let record = written?;
+        let stored = stored_len(&record.at);
+        segment.grow(record.at.offset + stored);
         // Under the lock: a segment that is sealed has all of its pins.
         let pin = Pin::new(&segment);
-        self.bytes.fetch_add(end - offset, Ordering::Relaxed);
+        self.bytes.fetch_add(stored, Ordering::Relaxed);
         self.appended.fetch_add(len, Ordering::Relaxed);
-        let at = ValueRef {
-            segment: number,
-            offset,
-            len,
-        };
-        tail.samples.consider(Record { owner, at });
-        Ok((at, pin))
+        tail.samples.consider(record);
+        Ok((record.at, pin))
     }
 
     /// The segment for a record of so many bytes.
@@ -151,7 +171,7 @@ impl ValueLog {
             }
         }
         create_dir_all(&self.dir)?;
-        let segment = Arc::new(Segment::create(&self.dir, tail.next)?);
+        let segment = Arc::new(Segment::create(&self.dir, tail.next, &self.files)?);
         self.has_new_files.store(true, Ordering::Release);
         tail.next += 1;
         self.bytes.fetch_add(FILE_HEAD, Ordering::Relaxed);
@@ -200,8 +220,8 @@ impl ValueLog {
         for segment in segments.values() {
             let to = segment::path(&dir, segment.number);
             // Bytes of a segment never change. Another file system has no second name for them.
-            if std::fs::hard_link(&segment.path, &to).is_err() {
-                std::fs::copy(&segment.path, &to)?;
+            if std::fs::hard_link(segment.path(), &to).is_err() {
+                std::fs::copy(segment.path(), &to)?;
                 std::fs::File::open(&to)?.sync_all()?;
             }
         }
@@ -229,8 +249,9 @@ impl ValueLog {
             self.has_new_files.store(true, Ordering::Release);
             return Err(error);
         }
-        let is_done = |segment: &Arc<Segment>| segment.is_sealed() && !segment.is_dirty();
-        self.unsynced.lock().retain(|segment| !is_done(segment));
+        let is_done = |segment: &mut Arc<Segment>| segment.is_sealed() && !segment.is_dirty();
+        let done: Vec<_> = self.unsynced.lock().extract_if(.., is_done).collect();
+        done.iter().for_each(|segment| segment.let_close());
         Ok(())
     }
 
@@ -284,6 +305,13 @@ impl ValueLog {
         self.appended.load(Ordering::Relaxed)
     }
 
+    /// Whether something was appended that the disk may not have.
+    #[cfg(test)]
+    pub(in crate::storage) fn has_unsynced(&self) -> bool {
+        let unsynced = self.unsynced.lock();
+        unsynced.iter().any(|segment| segment.is_dirty())
+    }
+
     /// The number of segments.
     #[cfg(test)]
     pub(in crate::storage) fn len(&self) -> usize {
@@ -325,7 +353,7 @@ impl ValueLog {
         let Some(segment) = segments.get(&number) else {
             return Ok(true);
         };
-        std::fs::remove_file(&segment.path)?;
+        std::fs::remove_file(segment.path())?;
         self.bytes.fetch_sub(segment.file_len(), Ordering::Relaxed);
         segments.remove(&number);
         drop(segments);
@@ -340,7 +368,11 @@ impl ValueLog {
 pub(super) struct Segments {
     dir: PathBuf,
     opened: BTreeMap<u64, Option<Segment>>,
+    files: Arc<OpenFiles>,
 }
+
+/// How many of these stay open.
+const OPEN_BEFORE_START: usize = 16;
 
 impl Segments {
     /// Those of the database in `dir`.
@@ -348,16 +380,17 @@ impl Segments {
         Segments {
             dir: dir.join(DIR),
             opened: BTreeMap::new(),
+            files: OpenFiles::new(OPEN_BEFORE_START),
         }
     }
 
     /// Whether a value is there, and intact.
     pub(super) fn have(&mut self, at: &ValueRef) -> bool {
-        let dir = &self.dir;
+        let (dir, files) = (&self.dir, &self.files);
         let opened = self.opened.entry(at.segment);
         let segment = opened.or_insert_with(|| {
             let path = segment::path(dir, at.segment);
-            Segment::open(path, at.segment).ok()
+            Segment::open(path, at.segment, files).ok()
         });
         let mut bytes = Vec::new();
         segment.as_ref().is_some_and(|segment| {
@@ -448,7 +481,11 @@ fn files(dir: &Path) -> io::Result<BTreeMap<u64, PathBuf>> {
     Ok(files)
 }
 
-const _: () = assert!(RECORD_HEAD + CHUNK < WRITE_BYTES as u64);
+thread_local! {
+    static PACKING: RefCell<Packing> = RefCell::default();
+}
+
+const _: () = assert!((PIECE_BYTES as u64).is_multiple_of(CHUNK) && RECORD_HEAD < CHUNK);
 
 #[cfg(test)]
 mod tests;

@@ -58,6 +58,8 @@ extern "C" {
 bool kedis_disk_make_room(const void* disk);
 // Whether a compaction may write so many bytes; if not, it fails.
 bool kedis_disk_admits_compaction(const void* disk, size_t bytes);
+// Makes durable what rows of memtables name in the value log; returns whether it is.
+bool kedis_disk_syncs_values(const void* disk);
 // How many of the wanted bytes a file may preallocate now.
 uint64_t kedis_disk_preallocation(const void* disk, uint64_t wanted);
 void kedis_disk_failed(const void* disk, const char* text, size_t len);
@@ -80,6 +82,7 @@ class Disk final {
 
   bool MakeRoom() const { return kedis_disk_make_room(rust_); }
   bool AdmitsCompaction(size_t bytes) const { return kedis_disk_admits_compaction(rust_, bytes); }
+  bool SyncsValues() const { return kedis_disk_syncs_values(rust_); }
   size_t Preallocation(size_t wanted) const { return kedis_disk_preallocation(rust_, wanted); }
 
   // The error as RocksDB gets it.
@@ -171,9 +174,11 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
     return disk_->Seen(target()->Flush(options, debug));
   }
   IOStatus Sync(const IOOptions& options, IODebugContext* debug) override {
+    if (!SyncsBefore(options)) return disk_->Seen(NoValues());
     return disk_->Seen(target()->Sync(options, debug));
   }
   IOStatus Fsync(const IOOptions& options, IODebugContext* debug) override {
+    if (!SyncsBefore(options)) return disk_->Seen(NoValues());
     return disk_->Seen(target()->Fsync(options, debug));
   }
   IOStatus RangeSync(uint64_t offset, uint64_t bytes, const IOOptions& options,
@@ -189,6 +194,13 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
   }
 
  private:
+  // A durable row must not name a value that is not. What compactions write was in tables before.
+  bool SyncsBefore(const IOOptions& options) const {
+    const bool compacts = options.io_activity == Env::IOActivity::kCompaction;
+    return kind_ != FileKind::kTable || compacts || disk_->SyncsValues();
+  }
+  static IOStatus NoValues() { return IOStatus::IOError("the value log cannot be synced"); }
+
   const DiskRef disk_;
   uint64_t size_;
   size_t preallocation_ = 0;

@@ -2,12 +2,15 @@
 //!
 //! ```text
 //! file    "KEDISVAL" (8) ‖ version (4) ‖ number (8) ‖ checksum (4) ‖ records ‖ samples ‖ end
-//! record  keyspace (4) ‖ id (8) ‖ length (8) ‖ checksum (4) ‖ chunks
-//! chunk   up to 32 KiB of the value ‖ checksum (4)
-//! samples record with keyspace FFFFFFFE, whose value is offset (8) ‖ keyspace (4) ‖ id (8) ‖ length (8) for
+//! record  keyspace (4) ‖ id (8) ‖ lengths (8) ‖ checksum (4) ‖ chunks
+//! chunk   up to 32 KiB of the value, or less in the packed form ‖ checksum (4)
+//! samples record with keyspace FFFFFFFE, whose value is offset (8) ‖ keyspace (4) ‖ id (8) ‖ lengths (8) for
 //!         each of some records
 //! end     offset of the samples (8) ‖ "END\0" (4) ‖ checksum (4)
 //! ```
+//!
+//! The lengths are those of [`ValueRef`], [`super::packed`] is the packed form. A record's head is written last:
+//! what a crash leaves of a record that was not finished is none.
 //!
 //! The samples are records, each chosen with a probability in proportion to its bytes: how many of
 //! them still live shows how much of the segment does. They and the end are written when the
@@ -18,10 +21,13 @@
 //! chunk, so that a part of it can be read and checked by itself.
 
 use super::super::wal;
+use super::open_files::{OnDemand, OpenFiles};
+use super::packed::{self, Packing, Places};
 use crate::encoding::reader::Reader;
 use crate::encoding::values::ValueRef;
 use crate::encoding::{CollectionId, system::KeyspaceId};
 use crate::storage::{Result, StorageError};
+use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
@@ -33,10 +39,13 @@ use std::sync::{Arc, OnceLock};
 /// Bytes of a value with one checksum.
 pub(super) const CHUNK: u64 = 32 << 10;
 const MAGIC: &[u8; 8] = b"KEDISVAL";
-const VERSION: u32 = 1;
+/// The version of a segment that may have packed values.
+const VERSION: u32 = 2;
+/// The version of one that has none.
+const VERSION_PLAIN: u32 = 1;
 pub(super) const FILE_HEAD: u64 = 24;
 pub(super) const RECORD_HEAD: u64 = 24;
-const CHECKSUM: u64 = 4;
+pub(super) const CHECKSUM: u64 = 4;
 const END: &[u8; 4] = b"END\0";
 const END_LEN: u64 = 16;
 
@@ -89,19 +98,14 @@ impl Record {
         out.extend_from_slice(&self.at.offset.to_be_bytes());
         out.extend_from_slice(&keyspace.to_be_bytes());
         out.extend_from_slice(&id.to_be_bytes());
-        out.extend_from_slice(&self.at.len.to_be_bytes());
+        out.extend_from_slice(&self.at.lengths().to_be_bytes());
     }
 
     fn decode(segment: u64, bytes: &[u8]) -> Option<Record> {
         let mut r = Reader::new(bytes, "sample");
         let offset = r.u64().ok()?;
         let owner = Owner::of(r.u32().ok()?, r.u64().ok()?);
-        let len = r.u64().ok()?;
-        let at = ValueRef {
-            segment,
-            offset,
-            len,
-        };
+        let at = ValueRef::with(segment, offset, r.u64().ok()?).ok()?;
         Some(Record { owner, at })
     }
 }
@@ -118,7 +122,7 @@ impl Samples {
 
     /// Considers the next record.
     pub(super) fn consider(&mut self, record: Record) {
-        let len = record_len(record.at.len);
+        let len = stored_len(&record.at);
         self.bytes += len;
         if self.chosen.is_empty() {
             self.chosen = vec![record; Samples::COUNT];
@@ -137,8 +141,7 @@ impl Samples {
 #[derive(Debug)]
 pub(in crate::storage) struct Segment {
     pub(super) number: u64,
-    pub(super) path: PathBuf,
-    file: File,
+    file: Arc<OnDemand>,
     /// Where the records end.
     end: AtomicU64,
     /// Records that turns have appended and not yet committed or given up: see [`Pin`].
@@ -184,9 +187,17 @@ impl Drop for Pin {
     }
 }
 
-/// The bytes that a record takes in its file.
+/// The bytes that the record of a value takes that is not packed. One that is takes less.
 pub(super) fn record_len(value_len: u64) -> u64 {
     RECORD_HEAD + value_len + value_len.div_ceil(CHUNK) * CHECKSUM
+}
+
+/// The bytes that a record takes in its file.
+pub(super) fn stored_len(at: &ValueRef) -> u64 {
+    match at.packed {
+        0 => record_len(at.len),
+        packed => RECORD_HEAD + u64::from(packed),
+    }
 }
 
 /// The checksum of bytes that stand at this place.
@@ -195,19 +206,21 @@ fn checksum(bytes: &[u8], segment: u64, offset: u64) -> u32 {
     wal::checksum(bytes) ^ (place ^ (place >> 32)) as u32
 }
 
-/// Appends a record of this value to `out`. It is to stand at `offset` of the segment.
-pub(super) fn encode_head(out: &mut Vec<u8>, segment: u64, offset: u64, owner: Owner, len: u64) {
-    let from = out.len();
-    let (keyspace, id) = owner.numbers();
-    out.extend_from_slice(&keyspace.to_be_bytes());
-    out.extend_from_slice(&id.to_be_bytes());
-    out.extend_from_slice(&len.to_be_bytes());
-    let sum = checksum(&out[from..], segment, offset);
-    out.extend_from_slice(&sum.to_be_bytes());
+/// The head of a record.
+fn head(record: &Record) -> [u8; RECORD_HEAD as usize] {
+    let at = &record.at;
+    let (keyspace, id) = record.owner.numbers();
+    let mut head = [0; RECORD_HEAD as usize];
+    head[..4].copy_from_slice(&keyspace.to_be_bytes());
+    head[4..12].copy_from_slice(&id.to_be_bytes());
+    head[12..20].copy_from_slice(&at.lengths().to_be_bytes());
+    let sum = checksum(&head[..20], at.segment, at.offset);
+    head[20..].copy_from_slice(&sum.to_be_bytes());
+    head
 }
 
 /// Appends a chunk, which is to stand at `offset`, and its checksum.
-pub(super) fn encode_chunk(out: &mut Vec<u8>, segment: u64, offset: u64, chunk: &[u8]) {
+fn encode_chunk(out: &mut Vec<u8>, segment: u64, offset: u64, chunk: &[u8]) {
     out.extend_from_slice(chunk);
     out.extend_from_slice(&checksum(chunk, segment, offset).to_be_bytes());
 }
@@ -220,7 +233,7 @@ fn corrupt(path: &Path, offset: u64, what: &str) -> StorageError {
 
 impl Segment {
     /// A new, empty segment. An existing file of its name is an error.
-    pub(super) fn create(dir: &Path, number: u64) -> io::Result<Segment> {
+    pub(super) fn create(dir: &Path, number: u64, files: &Arc<OpenFiles>) -> io::Result<Segment> {
         let path = path(dir, number);
         let mut options = OpenOptions::new();
         let file = options
@@ -239,13 +252,13 @@ impl Segment {
             let _ = std::fs::remove_file(&path);
             return Err(error);
         }
-        Ok(Segment::with(number, path, file, FILE_HEAD, false))
+        let file = OnDemand::kept(path, file, files);
+        Ok(Segment::with(number, file, FILE_HEAD, false))
     }
 
-    fn with(number: u64, path: PathBuf, file: File, end: u64, sealed: bool) -> Segment {
+    fn with(number: u64, file: Arc<OnDemand>, end: u64, sealed: bool) -> Segment {
         Segment {
             number,
-            path,
             file,
             end: AtomicU64::new(end),
             pins: AtomicUsize::new(0),
@@ -263,20 +276,22 @@ impl Segment {
     ///
     /// # Errors
     /// It cannot be read.
-    pub(super) fn open(path: PathBuf, number: u64) -> Result<Segment> {
-        let file = File::open(&path)?;
+    pub(super) fn open(path: PathBuf, number: u64, files: &Arc<OpenFiles>) -> Result<Segment> {
+        let on_demand = OnDemand::closed(path, files);
+        let file = on_demand.get()?;
         let len = file.metadata()?.len();
-        let segment = Segment::with(number, path, file, len, true);
+        let segment = Segment::with(number, on_demand, len, true);
         if len < FILE_HEAD {
             // A crash came between its creation and its first bytes.
             segment.end.store(FILE_HEAD, Ordering::Release);
             return Ok(segment);
         }
         let mut head = [0; FILE_HEAD as usize];
-        segment.file.read_exact_at(&mut head, 0)?;
+        file.read_exact_at(&mut head, 0)?;
         let (covered, sum) = head.split_at(head.len() - 4);
+        let versions = [VERSION, VERSION_PLAIN].map(u32::to_be_bytes);
         let is_ours = covered.starts_with(MAGIC)
-            && covered[8..12] == VERSION.to_be_bytes()
+            && versions.iter().any(|version| covered[8..12] == *version)
             && covered[12..] == number.to_be_bytes()
             && sum == checksum(covered, number, 0).to_be_bytes();
         if !is_ours {
@@ -284,7 +299,7 @@ impl Segment {
             // changed it: what can be read of it still counts, and it is never collected.
             log::error!(
                 "{}",
-                corrupt(&segment.path, 0, "the head of the file is wrong")
+                corrupt(segment.path(), 0, "the head of the file is wrong")
             );
             segment.damaged.store(true, Ordering::Release);
             return Ok(segment);
@@ -297,7 +312,7 @@ impl Segment {
         let (mut end, mut last) = (FILE_HEAD, None);
         let mut samples = Samples::default();
         while let Ok(Some(record)) = segment.record(end) {
-            let next = end + record_len(record.at.len);
+            let next = Segment::after(&record);
             if next > len || record.owner == Owner::Samples {
                 break;
             }
@@ -307,7 +322,8 @@ impl Segment {
         }
         segment.samples.get_or_init(|| samples.chosen);
         if let Some(record) = last {
-            // A record is written from its beginning: only the last can be incomplete.
+            // A record's head is written last. If the disk has taken it and not the rest, no commit
+            // names it.
             let mut bytes = Vec::new();
             let read = segment.read(&record.at, 0..record.at.len, &mut bytes, true);
             if read.is_err() {
@@ -318,6 +334,11 @@ impl Segment {
         Ok(segment)
     }
 
+    /// The path of its file.
+    pub(super) fn path(&self) -> &Path {
+        &self.file.path
+    }
+
     /// Where its records end.
     pub(super) fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
@@ -326,7 +347,65 @@ impl Segment {
     /// Writes bytes behind the last record; they count only once [`Segment::grow`] is called.
     pub(super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.dirty.store(true, Ordering::Release);
-        self.file.write_all_at(bytes, offset)
+        self.file.get()?.write_all_at(bytes, offset)
+    }
+
+    /// Writes a record behind the last; it counts only once [`Segment::grow`] is called. `packing`
+    /// has packed the first `piece_bytes` of the value, unless that does not pay.
+    pub(super) fn write_record(
+        &self,
+        owner: Owner,
+        value: &[u8],
+        piece_bytes: usize,
+        mut packing: Option<&mut Packing>,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<Record> {
+        let offset = self.end();
+        buffer.clear();
+        buffer.resize(RECORD_HEAD as usize, 0);
+        let mut written = offset;
+        for (n, piece) in value.chunks(piece_bytes).enumerate() {
+            let mut take = |chunk: &[u8]| {
+                let place = written + buffer.len() as u64;
+                encode_chunk(buffer, self.number, place, chunk);
+            };
+            match &mut packing {
+                Some(packing) => {
+                    if n > 0 {
+                        packing.next(piece);
+                    }
+                    packing.chunks().for_each(take);
+                }
+                None => piece.chunks(CHUNK as usize).for_each(&mut take),
+            }
+            if value.len() > piece.len() {
+                self.write(buffer, written)?;
+                written += buffer.len() as u64;
+                buffer.clear();
+            }
+        }
+        if let Some(lengths) = packing.as_ref().and_then(|packing| packing.lengths()) {
+            let place = written + buffer.len() as u64;
+            encode_chunk(buffer, self.number, place, &lengths);
+        }
+        let end = written + buffer.len() as u64;
+        let packed = packing.map_or(0, |_| (end - offset - RECORD_HEAD) as u32);
+        let at = ValueRef {
+            segment: self.number,
+            offset,
+            len: value.len() as u64,
+            packed,
+        };
+        let record = Record { owner, at };
+        let head = head(&record);
+        if written > offset {
+            self.write(buffer, written)?;
+            self.write(&head, offset)?;
+        } else {
+            buffer[..head.len()].copy_from_slice(&head);
+            self.write(buffer, offset)?;
+        }
+        Ok(record)
     }
 
     /// Makes what was written count, up to `end`.
@@ -342,14 +421,14 @@ impl Segment {
             .chosen
             .iter()
             .for_each(|record| record.encode(&mut value));
-        let mut bytes = Vec::new();
-        encode_head(
-            &mut bytes,
-            self.number,
-            end,
-            Owner::Samples,
-            value.len() as u64,
-        );
+        let at = ValueRef {
+            segment: self.number,
+            offset: end,
+            len: value.len() as u64,
+            packed: 0,
+        };
+        let owner = Owner::Samples;
+        let mut bytes = head(&Record { owner, at }).to_vec();
         encode_chunk(&mut bytes, self.number, end + RECORD_HEAD, &value);
         let from = bytes.len();
         bytes.extend_from_slice(&end.to_be_bytes());
@@ -361,7 +440,7 @@ impl Segment {
                 .file_len
                 .store(end + bytes.len() as u64, Ordering::Release),
             // The next start reads the records instead.
-            Err(error) => log::debug!("{}: {error}", self.path.display()),
+            Err(error) => log::debug!("{}: {error}", self.path().display()),
         }
         self.samples.get_or_init(|| samples.chosen);
         self.sealed.store(true, Ordering::Release);
@@ -371,7 +450,8 @@ impl Segment {
     fn read_end(&self, file_len: u64) -> Option<(u64, Vec<Record>)> {
         let place = file_len.checked_sub(END_LEN)?;
         let mut bytes = [0; END_LEN as usize];
-        self.file.read_exact_at(&mut bytes, place).ok()?;
+        let file = self.file.get().ok()?;
+        file.read_exact_at(&mut bytes, place).ok()?;
         let (covered, sum) = bytes.split_last_chunk::<4>()?;
         let is_end =
             covered.ends_with(END) && *sum == checksum(covered, self.number, 0).to_be_bytes();
@@ -422,13 +502,18 @@ impl Segment {
         self.dirty.load(Ordering::Acquire)
     }
 
+    /// Its file may be closed from now on: it is sealed, and synced.
+    pub(super) fn let_close(&self) {
+        self.file.may_be_closed();
+    }
+
     /// Makes what was written until now durable. One thread at a time calls it.
     pub(super) fn sync(&self) -> io::Result<()> {
         if !self.dirty.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
         let end = self.file_len();
-        match self.file.sync_data() {
+        match self.file.get().and_then(|file| file.sync_data()) {
             Ok(()) => self.synced.store(end, Ordering::Release),
             Err(error) => {
                 self.dirty.store(true, Ordering::Release);
@@ -445,7 +530,7 @@ impl Segment {
         let mut buffer = vec![0; 256 << 10];
         while offset < end {
             let len = buffer.len().min((end - offset) as usize);
-            self.file.read_exact_at(&mut buffer[..len], offset)?;
+            self.file.get()?.read_exact_at(&mut buffer[..len], offset)?;
             self.write(&buffer[..len], offset)?;
             offset += len as u64;
         }
@@ -461,10 +546,10 @@ impl Segment {
             return Ok(None);
         }
         let mut head = [0; RECORD_HEAD as usize];
-        self.file.read_exact_at(&mut head, offset)?;
+        self.file.get()?.read_exact_at(&mut head, offset)?;
         let (covered, sum) = head.split_at(20);
         if sum != checksum(covered, self.number, offset).to_be_bytes() {
-            return Err(corrupt(&self.path, offset, "the head of a record"));
+            return Err(corrupt(self.path(), offset, "the head of a record"));
         }
         let number = |range: Range<usize>| {
             let bytes = covered[range].iter();
@@ -472,11 +557,7 @@ impl Segment {
         };
         Ok(Some(Record {
             owner: Owner::of(number(0..4) as u32, number(4..12)),
-            at: ValueRef {
-                segment: self.number,
-                offset,
-                len: number(12..20),
-            },
+            at: ValueRef::with(self.number, offset, number(12..20))?,
         }))
     }
 
@@ -488,7 +569,7 @@ impl Segment {
 
     /// The offset of the record after this one.
     pub(super) fn after(record: &Record) -> u64 {
-        record.at.offset + record_len(record.at.len)
+        record.at.offset + stored_len(&record.at)
     }
 
     /// Appends a range of a value's bytes to `out`.
@@ -508,8 +589,18 @@ impl Segment {
             return Ok(());
         }
         let done = (|| {
+            let file = match may_wait {
+                true => self.file.get()?,
+                false => self.file.if_open().ok_or(StorageError::NotInMemory)?,
+            };
+            let reader = Reading {
+                segment: self,
+                file: &file,
+                may_wait,
+            };
+            let places = reader.places(at)?;
             for index in range.start / CHUNK..=(range.end - 1) / CHUNK {
-                self.read_chunk(at, index, &range, out, may_wait)?;
+                reader.chunk(at, &places, index, &range, out)?;
             }
             Ok(())
         })();
@@ -519,35 +610,101 @@ impl Segment {
         done
     }
 
-    /// Appends what the range has of one chunk.
-    fn read_chunk(
-        &self,
-        at: &ValueRef,
-        index: u64,
-        range: &Range<u64>,
-        out: &mut Vec<u8>,
-        may_wait: bool,
-    ) -> Result<()> {
-        let start = index * CHUNK;
-        let len = CHUNK.min(at.len - start);
-        let offset = at.offset + RECORD_HEAD + index * (CHUNK + CHECKSUM);
-        if offset + len + CHECKSUM > self.end() {
-            return Err(corrupt(&self.path, offset, "it ends before"));
+    /// Asks the operating system to bring a value into memory, and waits for it.
+    pub(super) fn fetch(&self, at: &ValueRef) {
+        // The command will meet an error.
+        let Ok(file) = self.file.get() else { return };
+        let mut buffer = vec![0; (256 << 10).min(stored_len(at) as usize)];
+        let (mut offset, end) = (at.offset, at.offset + stored_len(at));
+        while offset < end {
+            let wanted = buffer.len().min((end - offset) as usize);
+            match file.read_at(&mut buffer[..wanted], offset) {
+                Ok(read) if read > 0 => offset += read as u64,
+                _ => return,
+            }
         }
-        let from = out.len();
-        out.try_reserve((len + CHECKSUM) as usize)
-            .map_err(|_| StorageError::NoMemory)?;
-        out.resize(from + (len + CHECKSUM) as usize, 0);
-        let place = &mut out[from..];
-        match may_wait {
+    }
+}
+
+/// A read of a value.
+struct Reading<'a> {
+    segment: &'a Segment,
+    file: &'a File,
+    may_wait: bool,
+}
+
+impl Reading<'_> {
+    fn corrupt(&self, offset: u64, what: &str) -> StorageError {
+        corrupt(self.segment.path(), offset, what)
+    }
+
+    /// Fills the place with what stands at `offset`, and its checksum behind it, which is checked.
+    fn fill(&self, place: &mut [u8], offset: u64) -> Result<()> {
+        if offset + place.len() as u64 > self.segment.file_len() {
+            return Err(self.corrupt(offset, "it ends before"));
+        }
+        match self.may_wait {
             true => self.file.read_exact_at(place, offset)?,
             false => self.read_from_memory(place, offset)?,
         }
-        let (bytes, sum) = place.split_at(len as usize);
-        if sum != checksum(bytes, self.number, offset).to_be_bytes() {
-            return Err(corrupt(&self.path, offset, "a checksum is wrong"));
+        let (bytes, sum) = place.split_at(place.len() - CHECKSUM as usize);
+        if sum != checksum(bytes, self.segment.number, offset).to_be_bytes() {
+            return Err(self.corrupt(offset, "a checksum is wrong"));
         }
-        out.truncate(from + (range.end - start).min(len) as usize);
+        Ok(())
+    }
+
+    /// Where the chunks of a value stand.
+    fn places(&self, at: &ValueRef) -> Result<Places> {
+        let packed = u64::from(at.packed);
+        if packed == 0 {
+            return Ok(Places::Plain);
+        }
+        let lengths = packed::lengths_len(at.len);
+        let wrong = || self.corrupt(at.offset, "the lengths of its chunks");
+        if lengths == 0 {
+            let len = packed.checked_sub(CHECKSUM).filter(|len| *len < at.len);
+            return len.map(Places::One).ok_or_else(wrong);
+        }
+        let chunks = packed.checked_sub(lengths + CHECKSUM).ok_or_else(wrong)?;
+        let mut bytes = vec![0; (lengths + CHECKSUM) as usize];
+        self.fill(&mut bytes, at.offset + RECORD_HEAD + chunks)?;
+        let places = Places::of_many(&bytes[..lengths as usize], at.len, chunks);
+        places.ok_or_else(wrong)
+    }
+
+    /// Appends what the range has of one chunk.
+    fn chunk(
+        &self,
+        at: &ValueRef,
+        places: &Places,
+        index: u64,
+        range: &Range<u64>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let start = index * CHUNK;
+        let len = CHUNK.min(at.len - start) as usize;
+        let place = places.of(index, at.len);
+        let (place, stored) = place.ok_or_else(|| self.corrupt(at.offset, "a chunk is missing"))?;
+        let offset = at.offset + RECORD_HEAD + place;
+        let from = out.len();
+        out.try_reserve(len + CHECKSUM as usize)
+            .map_err(|_| StorageError::NoMemory)?;
+        if stored == len as u64 {
+            out.resize(from + len + CHECKSUM as usize, 0);
+            self.fill(&mut out[from..], offset)?;
+        } else {
+            out.resize(from + len, 0);
+            PACKED.with_borrow_mut(|packed| {
+                packed.resize((stored + CHECKSUM) as usize, 0);
+                self.fill(packed, offset)?;
+                match packed::unpack(&packed[..stored as usize], &mut out[from..]) {
+                    true => Ok(()),
+                    false => Err(self.corrupt(offset, "a chunk cannot be unpacked")),
+                }
+            })?;
+        }
+        out.truncate(from + (range.end - start).min(len as u64) as usize);
         let skipped = range.start.saturating_sub(start) as usize;
         if skipped > 0 {
             out.drain(from..from + skipped);
@@ -560,7 +717,7 @@ impl Segment {
         use rustix::io::{Errno, ReadWriteFlags, preadv2};
         while !place.is_empty() {
             let mut parts = [io::IoSliceMut::new(place)];
-            match preadv2(&self.file, &mut parts, offset, ReadWriteFlags::NOWAIT) {
+            match preadv2(self.file, &mut parts, offset, ReadWriteFlags::NOWAIT) {
                 Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 Ok(read) => {
                     place = place.split_at_mut(read).1;
@@ -575,20 +732,11 @@ impl Segment {
         }
         Ok(())
     }
+}
 
-    /// Asks the operating system to bring a value into memory, and waits for it.
-    pub(super) fn fetch(&self, at: &ValueRef) {
-        let mut buffer = vec![0; (256 << 10).min(record_len(at.len) as usize)];
-        let (mut offset, end) = (at.offset, at.offset + record_len(at.len));
-        while offset < end {
-            let wanted = buffer.len().min((end - offset) as usize);
-            match self.file.read_at(&mut buffer[..wanted], offset) {
-                Ok(read) if read > 0 => offset += read as u64,
-                // The command will meet the error.
-                _ => return,
-            }
-        }
-    }
+thread_local! {
+    /// A chunk as it stands, while it is unpacked.
+    static PACKED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The path of a segment's file.

@@ -8,6 +8,26 @@ fn noise(len: usize) -> Vec<u8> {
         .collect()
 }
 
+/// Bytes of which LZ4 makes something else: some of the chunks it makes shorter, by different parts.
+fn mixed(len: usize) -> Vec<u8> {
+    let chunks = (0..len).step_by(CHUNK as usize).map(|at| {
+        let len = (len - at).min(CHUNK as usize);
+        let (random, repeated) = (noise(len), b"word ".repeat(len / 5 + 1));
+        let share = match at / CHUNK as usize % 4 {
+            0 => len / 4,
+            1 => len,
+            2 => 0,
+            _ => len / 2,
+        };
+        [&random[..share], &repeated[..len - share]].concat()
+    });
+    chunks.collect::<Vec<_>>().concat()
+}
+
+fn open(dir: &tempfile::TempDir, segment_bytes: u64) -> Result<ValueLog> {
+    ValueLog::open(dir.path(), segment_bytes, 4)
+}
+
 fn owner(id: u64) -> Owner {
     Owner::Base(KeyspaceId(7), CollectionId(id))
 }
@@ -18,9 +38,12 @@ fn all(log: &ValueLog, at: &ValueRef) -> Result<Vec<u8>> {
     Ok(value)
 }
 
+/// Values that packing does not make shorter, and that it does.
+const MAKERS: [fn(usize) -> Vec<u8>; 2] = [noise, mixed];
+
 /// Lengths around the limits of chunks and of writes.
 fn lengths() -> Vec<usize> {
-    let (chunk, write) = (CHUNK as usize, WRITE_BYTES);
+    let (chunk, write) = (CHUNK as usize, PIECE_BYTES);
     vec![
         0,
         1,
@@ -37,12 +60,15 @@ fn lengths() -> Vec<usize> {
 #[test]
 fn values_are_read_as_they_were_appended_and_after_a_start() {
     let dir = tempfile::tempdir().unwrap();
-    let mut log = ValueLog::open(dir.path(), 1 << 20).unwrap();
+    let mut log = open(&dir, 1 << 20).unwrap();
     assert!(!dir.path().join(DIR).exists(), "made without a value");
     let mut kept = Vec::new();
     for round in 0..3 {
-        for len in lengths() {
-            let value = noise(len);
+        for (len, make) in lengths()
+            .into_iter()
+            .flat_map(|len| MAKERS.map(|make| (len, make)))
+        {
+            let value = make(len);
             let (at, pin) = log.append(owner(round), &value).unwrap();
             assert_eq!(all(&log, &at).unwrap(), value);
             kept.push((at, value));
@@ -61,7 +87,7 @@ fn values_are_read_as_they_were_appended_and_after_a_start() {
         }
         log.sync().unwrap();
         let (segments, bytes) = (log.len(), log.bytes());
-        log = ValueLog::open(dir.path(), 1 << 20).unwrap();
+        log = open(&dir, 1 << 20).unwrap();
         assert_eq!((log.len(), log.bytes()), (segments, bytes));
     }
     assert!(log.len() > 3);
@@ -70,7 +96,7 @@ fn values_are_read_as_they_were_appended_and_after_a_start() {
 #[test]
 fn records_are_walked_in_order() {
     let dir = tempfile::tempdir().unwrap();
-    let log = ValueLog::open(dir.path(), 1 << 30).unwrap();
+    let log = open(&dir, 1 << 30).unwrap();
     let mut appended = Vec::new();
     for (id, len) in (0..).zip(lengths()) {
         let owner = if id % 3 == 2 {
@@ -78,8 +104,10 @@ fn records_are_walked_in_order() {
         } else {
             owner(id)
         };
-        let (at, _pin) = log.append(owner, &noise(len)).unwrap();
-        appended.push(Record { owner, at });
+        for make in MAKERS {
+            let (at, _pin) = log.append(owner, &make(len)).unwrap();
+            appended.push(Record { owner, at });
+        }
     }
     let segment = log.segment(1).unwrap();
     let (mut walked, mut next) = (Vec::new(), None);
@@ -94,7 +122,7 @@ fn records_are_walked_in_order() {
 #[test]
 fn an_end_that_is_torn_counts_for_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let log = ValueLog::open(dir.path(), 1 << 30).unwrap();
+    let log = open(&dir, 1 << 30).unwrap();
     let (first, second) = (noise(5000), noise(70_000));
     let (at_first, _pin) = log.append(owner(1), &first).unwrap();
     let (at_second, _pin) = log.append(owner(2), &second).unwrap();
@@ -108,7 +136,7 @@ fn an_end_that_is_torn_counts_for_nothing() {
         whole.len() - 1,
     ] {
         std::fs::write(&path, &whole[..len]).unwrap();
-        let log = ValueLog::open(dir.path(), 1 << 30).unwrap();
+        let log = open(&dir, 1 << 30).unwrap();
         let keeps_first = len > at_second.offset as usize;
         assert_eq!(all(&log, &at_first).is_ok(), keeps_first, "{len}");
         assert!(all(&log, &at_second).is_err(), "{len}");
@@ -122,7 +150,7 @@ fn an_end_that_is_torn_counts_for_nothing() {
     let end = torn.len();
     torn[end - 100..].fill(0);
     std::fs::write(&path, torn).unwrap();
-    let log = ValueLog::open(dir.path(), 1 << 30).unwrap();
+    let log = open(&dir, 1 << 30).unwrap();
     assert_eq!(all(&log, &at_first).unwrap(), first);
     assert!(all(&log, &at_second).is_err());
 }
@@ -130,7 +158,7 @@ fn an_end_that_is_torn_counts_for_nothing() {
 #[test]
 fn bytes_that_changed_are_noticed() {
     let dir = tempfile::tempdir().unwrap();
-    let log = ValueLog::open(dir.path(), 1 << 30).unwrap();
+    let log = open(&dir, 1 << 30).unwrap();
     let value = noise(100_000);
     let (at, _pin) = log.append(owner(1), &value).unwrap();
     let (other, _pin) = log.append(owner(1), &value).unwrap();
@@ -161,7 +189,7 @@ fn bytes_that_changed_are_noticed() {
 #[test]
 fn segments_are_closed_once_all_who_appended_are_done() {
     let dir = tempfile::tempdir().unwrap();
-    let log = ValueLog::open(dir.path(), 10_000).unwrap();
+    let log = open(&dir, 10_000).unwrap();
     let numbers = |log: &ValueLog| -> Vec<u64> {
         log.closed().iter().map(|segment| segment.number).collect()
     };
@@ -178,7 +206,7 @@ fn segments_are_closed_once_all_who_appended_are_done() {
     assert!(all(&log, &first).is_err());
     log.sync().unwrap();
     drop(log);
-    let log = ValueLog::open(dir.path(), 10_000).unwrap();
+    let log = open(&dir, 10_000).unwrap();
     let (at, _pin) = log.append(owner(3), b"x").unwrap();
     assert_eq!(at.segment, 3, "numbers are not used twice");
 }
@@ -186,7 +214,7 @@ fn segments_are_closed_once_all_who_appended_are_done() {
 #[test]
 fn a_failed_write_leaves_no_hole() {
     let dir = tempfile::tempdir().unwrap();
-    let log = ValueLog::open(dir.path(), 1 << 30).unwrap();
+    let log = open(&dir, 1 << 30).unwrap();
     let value = noise(1000);
     let (first, _pin) = log.append(owner(1), &value).unwrap();
     let segment = log.segment(1).unwrap();
@@ -200,4 +228,89 @@ fn a_failed_write_leaves_no_hole() {
     for at in [first, second] {
         assert_eq!(all(&log, &at).unwrap(), value);
     }
+}
+
+#[test]
+fn what_can_be_packed_takes_less() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(&dir, 1 << 30).unwrap();
+    let mut stored = 0;
+    for len in lengths() {
+        let (at, _pin) = log.append(owner(1), &mixed(len)).unwrap();
+        assert_eq!(at.packed > 0, len >= 100, "{len}");
+        assert!(stored_len(&at) <= record_len(at.len));
+        stored += stored_len(&at);
+        let (at, _pin) = log.append(owner(1), &noise(len)).unwrap();
+        assert_eq!(at.packed, 0, "{len}");
+        stored += record_len(len as u64);
+    }
+    assert_eq!(log.bytes(), FILE_HEAD + stored);
+    // What begins like something else can be longer than if it were not packed.
+    let value = [vec![0; CHUNK as usize], noise(800 * CHUNK as usize)].concat();
+    let (at, _pin) = log.append(owner(1), &value).unwrap();
+    assert!(u64::from(at.packed) > at.len - CHUNK);
+    assert_eq!(ValueRef::decode(&at.encode()), Ok(at));
+    assert_eq!(all(&log, &at).unwrap(), value);
+    let zeros = vec![0; 10 * PIECE_BYTES];
+    let (at, _pin) = log.append(owner(1), &zeros).unwrap();
+    assert!(u64::from(at.packed) < at.len / 100);
+}
+
+#[test]
+fn packed_bytes_that_changed_are_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(&dir, 1 << 30).unwrap();
+    let value = mixed(4 * CHUNK as usize + 100);
+    let (at, _pin) = log.append(owner(1), &value).unwrap();
+    let path = segment::path(&dir.path().join(DIR), 1);
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.read(true).write(true).open(path).unwrap();
+    let mut part = Vec::new();
+    for place in 0..u64::from(at.packed) {
+        let place = at.offset + RECORD_HEAD + place;
+        if place % 97 != 0 && place < at.offset + stored_len(&at) - 20 {
+            continue;
+        }
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, place).unwrap();
+        file.write_all_at(&[byte[0] ^ 4], place).unwrap();
+        assert!(all(&log, &at).is_err(), "{place}");
+        assert!(log.read(&at, 0..at.len, &mut part, true).is_err() && part.is_empty());
+        file.write_all_at(&byte, place).unwrap();
+    }
+    assert_eq!(all(&log, &at).unwrap(), value);
+    // A reference that does not fit.
+    for packed in [1, 4, 5, 40, at.packed - 1, at.packed + 1] {
+        let wrong = ValueRef { packed, ..at };
+        assert!(all(&log, &wrong).is_err(), "{packed}");
+    }
+}
+
+#[test]
+fn few_files_are_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(&dir, 1000).unwrap();
+    let values: Vec<_> = (0..40).map(|_| noise(900)).collect();
+    let places = values
+        .iter()
+        .map(|value| log.append(owner(1), value).unwrap().0);
+    let places: Vec<_> = places.collect();
+    log.sync().unwrap();
+    let check = |log: &ValueLog| {
+        for _ in 0..3 {
+            for (at, value) in places.iter().zip(&values) {
+                assert_eq!(&all(log, at).unwrap(), value);
+                let mut again = Vec::new();
+                log.read(at, 0..at.len, &mut again, false).unwrap();
+                assert_eq!(&again, value, "open files are read without waiting");
+            }
+        }
+        assert!(log.files.len() <= 4, "{}", log.files.len());
+    };
+    check(&log);
+    let closed = log.read(&places[0], 0..10, &mut Vec::new(), false);
+    assert!(matches!(closed, Err(StorageError::NotInMemory)));
+    log.fetch(&places[0]);
+    log.read(&places[0], 0..10, &mut Vec::new(), false).unwrap();
+    check(&open(&dir, 1000).unwrap());
 }
