@@ -88,6 +88,9 @@ const ALWAYS: &[&str] = &["--appendfsync", "always"];
 /// A small memtable, so that tables are written soon.
 const SMALL: &[&str] = &["--rocksdb.write-buffer-size", "64kb"];
 
+/// Values of 1,000 bytes in small segments of the value log.
+const LOGGED: &[&str] = &["--value-log-min", "100", "--value-log-segment-size", "16kb"];
+
 const ENOSPC: &str = "28";
 const EIO: &str = "5";
 const EMFILE: &str = "24";
@@ -110,6 +113,7 @@ fn kinds() -> Vec<Kind> {
             SMALL,
             kind("no descriptor for a table", "open .sst EMFILE {}"),
         ),
+        with(LOGGED, kind("a sync of values", "sync .values EIO {}")),
     ]
 }
 
@@ -222,6 +226,74 @@ fn one_error_is_over_at_once() {
         let log = faulty.server.log();
         let warnings = log.matches("Writes are refused (MISCONF)").count();
         assert!(warnings <= 2, "{name}: {warnings} warnings");
+    }
+}
+
+/// A value that the value log cannot take is refused, and leaves nothing. What is short is written.
+#[test]
+fn values_that_cannot_be_written_are_refused() {
+    for (name, rule) in [
+        ("no space", "write .values ENOSPC -1"),
+        ("an error", "write .values EIO -1"),
+        ("no descriptor", "open .values EMFILE -1"),
+    ] {
+        println!("{name}");
+        let mut faulty = Faulty::start(&[LOGGED, &["--enable-debug-command", "yes"]].concat());
+        let mut conn = faulty.connect();
+        faulty.fail(&rules(&kind(name, rule), ""));
+        let mut written = Vec::new();
+        // The last segment that was made still takes some.
+        wait_for("a refusal", || {
+            let key = format!("key{}", written.len());
+            let reply = conn.cmd(&format!("SET {key} {}", "v".repeat(1000 + written.len())));
+            if reply == Value::ok() {
+                written.push(key);
+                return false;
+            }
+            assert!(is_misconf(&reply), "{name}: {reply:?}");
+            assert_eq!(conn.must(&format!("EXISTS {key}")), Value::Int(0));
+            true
+        });
+        assert_eq!(conn.must("SET short value"), Value::ok(), "{name}");
+        faulty.fail("");
+        let long = "w".repeat(2000);
+        assert_eq!(conn.must(&format!("SET after {long}")), Value::ok());
+        for _ in 0..2 {
+            let mut conn = faulty.connect();
+            all_there(&mut conn, &written, name);
+            assert_eq!(
+                conn.must("GET after"),
+                Value::Bulk(long.clone().into_bytes())
+            );
+            let report = conn.must("DEBUG KEDIS-CHECK").text();
+            assert!(report.starts_with("keys: "), "{name}: {report}");
+            faulty.server.kill9();
+            faulty.server.spawn();
+        }
+    }
+}
+
+#[test]
+fn values_that_cannot_be_read_are_reported() {
+    let faulty = Faulty::start(&[LOGGED, &["--enable-debug-command", "yes"]].concat());
+    let mut conn = faulty.connect();
+    let value = "v".repeat(1000);
+    for n in 0..100 {
+        conn.must(&format!("SET key{n} {value}"));
+    }
+    // What the page cache has is read in another way.
+    faulty.fail(&format!("read .values {EIO} -1"));
+    let report = conn.cmd("DEBUG KEDIS-CHECK");
+    assert!(matches!(&report, Value::Error(_)), "{report:?}");
+    conn.must("SET key1 short");
+    conn.must(&format!("SET key2 {value}"));
+    assert_eq!(conn.must("STRLEN key3"), Value::Int(1000));
+    faulty.fail("");
+    let report = conn.must("DEBUG KEDIS-CHECK").text();
+    assert!(report.starts_with("keys: "), "{report}");
+    for n in 2..100 {
+        let read = conn.must(&format!("GET key{n}"));
+        assert_eq!(read, Value::Bulk(value.clone().into_bytes()));
     }
 }
 

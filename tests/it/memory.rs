@@ -28,7 +28,7 @@ fn get(conn: &mut Conn, from: u64) {
 #[test]
 fn the_process_stays_within_maxmemory() {
     const MAXMEMORY: u64 = 160 << 20;
-    let server = Server::start(&["--maxmemory", "160mb"]);
+    let server = Server::start(&["--maxmemory", "160mb", "--value-log-min", "0"]);
     let mut conn = server.connect();
     for from in (0..VALUES).step_by(BATCH as usize) {
         let set = |n: u64| {

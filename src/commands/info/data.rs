@@ -134,13 +134,15 @@ pub(super) fn storage(text: &mut Text, server: &Server) {
     text.field("storage_keyspaces", engine.all_keyspaces().len());
     let tables = engine.property_sum("rocksdb.total-sst-files-size");
     let blobs = engine.property_sum("rocksdb.total-blob-file-size");
-    text.bytes("storage_bytes", tables + blobs + engine.disk.figures().log);
+    let values = engine.value_log_bytes();
+    let log = engine.disk.figures().log;
+    text.bytes("storage_bytes", tables + blobs + values + log);
     // −1: the rows could not be read, or are not in memory now.
     let backlog = engine.reclaim_backlog_in_memory(BACKLOG_COUNTED);
     let backlog = backlog.ok().flatten().map_or(-1, |count| count as i64);
     text.field("reclaim_backlog", backlog);
     text.field("reclaimed_rows", server.stats.reclaimed_rows.get());
-    text.field("value_log_bytes", server.engine.value_log_bytes());
+    text.field("value_log_bytes", values);
     text.field(
         "value_log_appended_bytes",
         server.engine.value_log_appended(),

@@ -570,7 +570,9 @@ mod tests {
     fn write_and_trim(row_bytes: u64) {
         const KEPT: u64 = 64 << 20;
         let dir = tempfile::tempdir().expect("a directory");
-        let engine = Engine::open(StorageConfig::for_tests(dir.path().join("db"))).expect("opens");
+        let mut config = StorageConfig::for_tests(dir.path().join("db"));
+        config.value_log_min_bytes = 0;
+        let engine = Engine::open(config).expect("opens");
         let size = || {
             let name = "rocksdb.total-sst-files-size";
             let size = engine.db.property_int_value_cf(&engine.binlog_cf, name);

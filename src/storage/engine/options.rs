@@ -165,7 +165,7 @@ impl StorageConfig {
             bottommost_compression: Compression::Zstd,
             binlog_enabled: true,
             string_inline_max_bytes: 16 << 10,
-            value_log_min_bytes: 0,
+            value_log_min_bytes: 4 << 10,
             value_log_segment_bytes: 64 << 20,
             packed_max_bytes: 1 << 10,
             packed_max_entries: 64,
@@ -188,14 +188,17 @@ impl StorageConfig {
             max_open_segments: 8,
             max_new_families: u32::MAX,
         };
-        // All tests can be run with values of so many bytes in the value log.
-        let logged = std::env::var("KEDIS_TEST_VALUES").ok();
-        StorageConfig {
+        let mut config = StorageConfig {
             disk_reserve_bytes: 0,
-            value_log_min_bytes: logged.and_then(|min| min.parse().ok()).unwrap_or(0),
             value_log_segment_bytes: 32 << 10,
             ..StorageConfig::new(dir, machine)
+        };
+        // All tests can be run with values of so many bytes in the value log.
+        let logged = std::env::var("KEDIS_TEST_VALUES").ok();
+        if let Some(min) = logged.and_then(|min| min.parse().ok()) {
+            config.value_log_min_bytes = min;
         }
+        config
     }
 }
 

@@ -28,8 +28,8 @@ use crate::storage::{Result, StorageError};
 use crate::sys::files::{create_dir_all, sync_dir};
 use crate::sys::lock_order::{Lock, Mutex, RwLock};
 use open_files::OpenFiles;
-use packed::Packing;
-use segment::{CHUNK, FILE_HEAD, RECORD_HEAD, Samples, record_len, stored_len};
+use packed::{CHUNK, Packing};
+use segment::{FILE_HEAD, RECORD_HEAD, Samples, record_len, stored_len};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -70,6 +70,8 @@ pub(in crate::storage) struct ValueLog {
     has_new_files: AtomicBool,
     /// Held by the thread that syncs: another must not believe that all is synced before it is.
     syncing: Mutex<(), { Lock::ValueLogSync as u8 }>,
+    /// Whether the last value could not be written.
+    refuses: AtomicBool,
     /// Bytes of all files.
     bytes: AtomicU64,
     /// Bytes of values that were appended since the start.
@@ -115,6 +117,7 @@ impl ValueLog {
             unsynced: Mutex::default(),
             has_new_files: AtomicBool::new(false),
             syncing: Mutex::default(),
+            refuses: AtomicBool::new(false),
             bytes: AtomicU64::new(bytes),
             appended: AtomicU64::new(0),
         })
@@ -135,6 +138,21 @@ impl ValueLog {
             let packing = packing.begin(first, len).then_some(packing);
             self.append_packed(owner, value, packing)
         })
+    }
+
+    /// Logs when values begin to be refused, and when they are written again.
+    fn note_refused(&self, error: Option<&io::Error>) {
+        if error.is_some() == self.refuses.load(Ordering::Relaxed) {
+            return;
+        }
+        let did = self.refuses.swap(error.is_some(), Ordering::Relaxed);
+        match error {
+            Some(error) if !did => log::error!(
+                "the value log cannot be written: {error}. Commands with long values are refused (MISCONF)"
+            ),
+            None if did => log::info!("the value log is written again"),
+            _ => {}
+        }
     }
 
     /// Appends a value of which the first piece is packed, unless that does not pay.
@@ -440,19 +458,20 @@ impl Engine {
     /// Appends a value to the value log.
     ///
     /// # Errors
-    /// The disk does not take it. Nothing was appended then.
+    /// [`StorageError::NoRoom`] or [`StorageError::Failed`] if the disk does not take it. Nothing was
+    /// appended then.
     pub(in crate::storage) fn append_value(
         &self,
         owner: Owner,
         value: &[u8],
     ) -> Result<(ValueRef, Pin)> {
         let _in_flight = self.disk.begin_write(value.len());
-        self.values
-            .append(owner, value)
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StorageError::NoRoom,
-                _ => error.into(),
-            })
+        let appended = self.values.append(owner, value);
+        self.values.note_refused(appended.as_ref().err());
+        appended.map_err(|error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StorageError::NoRoom,
+            _ => StorageError::Failed,
+        })
     }
 }
 

@@ -18,6 +18,7 @@ unsafe extern "C" {
     safe fn kedis_reads_on_io_thread();
     fn kedis_waiting_reads(all: *mut u64, of_io_threads: *mut u64);
     safe fn kedis_delay_reads(us: u64);
+    safe fn kedis_begin_waiting_read(bytes: usize);
     fn kedis_no_readahead(options: *const c_void);
 }
 
@@ -118,13 +119,20 @@ extern "C" fn kedis_opens_table() {
     long_reads::opens_table();
 }
 
+/// Notes that so many bytes of the value log are about to be read by a thread that may wait for the
+/// disk, as `disk/files.cc` does for its files.
+pub(super) fn begin_waiting_read(bytes: usize) {
+    kedis_begin_waiting_read(bytes);
+}
+
 /// Makes each read that waits for the disk take so many microseconds longer, for tests and
 /// measurements.
 pub fn delay_reads(us: u64) {
     kedis_delay_reads(us);
 }
 
-/// How often the process has read from tables where it may have waited for the disk.
+/// How often the process has read from tables and the value log where it may have waited for the
+/// disk.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WaitingReads {
     /// All such reads.

@@ -30,6 +30,7 @@ fn bytes(client: &Client, property: &str) -> u64 {
 #[test]
 fn long_values_go_to_blob_files_and_their_space_is_freed() {
     let mut client = Client::with(|config| {
+        config.value_log_min_bytes = 0;
         config.min_blob_size_bytes = 4 << 10;
         config.target_file_size_bytes = 1 << 20;
         config.binlog_enabled = false;
@@ -68,9 +69,15 @@ fn long_values_go_to_blob_files_and_their_space_is_freed() {
 }
 
 #[test]
-fn by_default_long_values_go_to_tables() {
+fn by_default_long_values_go_to_the_value_log_or_to_tables() {
+    let written = (KEYS * LEN * 2) as u64;
     let mut client = Client::new();
     set_all(&mut client, 0);
+    assert!(client.server().engine.value_log_bytes() >= written);
+    assert!(bytes(&client, "sst-files") < written / 20);
+    let mut client = Client::with(|config| config.value_log_min_bytes = 0);
+    set_all(&mut client, 0);
+    assert_eq!(client.server().engine.value_log_bytes(), 0);
     assert_eq!(bytes(&client, "blob-file"), 0);
-    assert!(bytes(&client, "sst-files") >= (KEYS * LEN * 2) as u64);
+    assert!(bytes(&client, "sst-files") >= written);
 }

@@ -16,6 +16,8 @@ use std::sync::Arc;
 /// Longer arguments are not taken for members of a collection.
 const MEMBER_MAX: usize = 1 << 10;
 
+/// Tombstones that a look at the beginning of a collection passes.
+const TOMBSTONES_AHEAD: u64 = 256;
 /// So many arguments of a later command are taken for members.
 const MEMBERS_AHEAD: usize = 64;
 
@@ -218,6 +220,8 @@ impl View {
             let (from, to) = (keys::element_prefix(tag, id), keys::element_end(tag, id));
             let span = Span::new(&from, &to, Direction::Forward);
             let how = How {
+                // The command may begin behind the tombstones of what was popped, as many as they are.
+                bound: Some(TOMBSTONES_AHEAD),
                 cold: self.cold.list(keyspace),
                 ..How::default()
             };
@@ -288,7 +292,28 @@ mod tests {
     use super::*;
     use crate::base::time::UnixMs;
     use crate::storage::txn::ReadLimits;
+    use crate::storage::txn::scan::TombstoneCount;
     use crate::storage::{Engine, StorageConfig};
+
+    /// Each look at a list whose items were popped passed all of their tombstones, on an IO thread.
+    #[test]
+    fn a_look_ahead_passes_few_tombstones() {
+        let mut client = crate::exec::testing::Client::new();
+        let engine = client.server().engine.clone();
+        for n in 0..100 {
+            let words = (0..100).map(|m| format!("item:{n}:{m}"));
+            client.run(&format!("RPUSH l {}", words.collect::<Vec<_>>().join(" ")));
+        }
+        engine.flush_memtables().unwrap();
+        client.run("LPOP l 9000");
+        let mut txn = Txn::new(engine);
+        txn.begin(UnixMs(1)).unwrap();
+        let passed = TombstoneCount::counted_from_now(u64::MAX);
+        txn.look_for_elements(std::iter::once((DbIndex(0), &b"l"[..])), &[]);
+        let passed = passed.passed();
+        assert!(passed <= TOMBSTONES_AHEAD + 1, "{passed}");
+        assert!(passed > TOMBSTONES_AHEAD / 2, "it looked, and met {passed}");
+    }
 
     /// The turn that may wait for the disk with its keys locked once held them like any other: IO
     /// threads that needed one of them waited, too.

@@ -83,6 +83,14 @@ ssize_t write(int fd, const void *data, size_t n) {
   FAIL(fault_of_fd("write", fd));
   return REAL(write)(fd, data, n);
 }
+ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
+  FAIL(fault_of_fd("write", fd));
+  return REAL(pwrite)(fd, data, n, at);
+}
+ssize_t pwrite64(int fd, const void *data, size_t n, off_t at) {
+  FAIL(fault_of_fd("write", fd));
+  return REAL(pwrite64)(fd, data, n, at);
+}
 ssize_t pread(int fd, void *data, size_t n, off_t at) {
   FAIL(fault_of_fd("read", fd));
   return REAL(pread)(fd, data, n, at);

@@ -328,8 +328,13 @@ fn a_save_without_room_fails_and_says_so() {
 
 /// `storage_bytes` was 1,331 while the write-ahead log had 112 MB.
 #[test]
-fn the_figures_count_the_log() {
-    let server = Server::start(&["--rocksdb.write-buffer-size", "64mb"]);
+fn the_figures_count_both_logs() {
+    let server = Server::start(&[
+        "--rocksdb.write-buffer-size",
+        "64mb",
+        "--value-log-min",
+        "0",
+    ]);
     let mut conn = server.connect();
     for n in 0..500 {
         conn.must(&format!("SET key{n} {}", noise(10_000)));
@@ -341,4 +346,11 @@ fn the_figures_count_the_log() {
     assert!(stored >= least / 2, "{stored}");
     assert!(conn.info_number("persistence", "disk_free_bytes") > 0);
     assert!(conn.info_number("persistence", "disk_total_bytes") > 0);
+    let server = Server::start(&["--value-log-min", "1000"]);
+    let mut conn = server.connect();
+    for n in 0..500 {
+        conn.must(&format!("SET key{n} {}", noise(10_000)));
+    }
+    let stored = conn.info_number("storage", "storage_bytes");
+    assert!((5_000_000..10_000_000).contains(&stored), "{stored}");
 }

@@ -127,10 +127,11 @@ fn the_replica_of_a_redis_dies_at_every_step() {
         let master = redis(&["--repl-backlog-size", "256mb"]);
         let mut conn = master.connect();
         conn.must("SELECT 8");
-        // Enough for several commits of the load.
+        // Enough for several commits of the load, with the values in their rows.
         conn.must("DEBUG POPULATE 20000 key 2500");
         let load = Load::start_on_redis(&master, 2, seed);
-        let mut replica = Server::start_failing(&flags(&[]), point);
+        let in_rows = flags(&["--value-log-min", "0"]);
+        let mut replica = Server::start_failing(&in_rows, point);
         replica.connect().must("SET old data");
         follow(&replica, &master);
         assert!(!replica.wait_exit().success());

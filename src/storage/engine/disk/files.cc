@@ -231,9 +231,12 @@ void CountRead(size_t bytes) {
   table_read_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
+// A read of so many bytes has to wait for memory.
+constexpr size_t kLongRead = 1 << 20;
+
 // So many bytes are about to be read on a thread that may wait for the disk.
 void BeginWaitingRead(size_t bytes) {
-  if (bytes >= (1 << 20)) kedis_long_read(bytes);
+  if (bytes >= kLongRead) kedis_long_read(bytes);
   waiting_reads.fetch_add(1, std::memory_order_relaxed);
   if (is_io_thread) {
     waiting_reads_of_io_threads.fetch_add(1, std::memory_order_relaxed);
@@ -519,6 +522,10 @@ extern "C" void kedis_disk_written(uint64_t* by_flushes, uint64_t* by_compaction
 extern "C" void kedis_delay_reads(uint64_t us) {
   read_delay_us.store(us, std::memory_order_relaxed);
 }
+
+// As for a read of a table: so many bytes of another file are about to be read by a thread that may
+// wait for the disk.
+extern "C" void kedis_begin_waiting_read(size_t bytes) { BeginWaitingRead(bytes); }
 
 // Keeps iterators of tables with these options from reading more than a block at a time, unless
 // they are told to: a thread that must not wait would find less of it in memory.

@@ -8,12 +8,15 @@
 //! A chunk that LZ4 does not make shorter stands as it is, and has the length that says so. With the
 //! lengths, a part of a value can be read without the chunks before it.
 
-use super::segment::{CHECKSUM, CHUNK};
 use crate::encoding::values::ValueRef;
 use lz4_flex::block::{
     CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size,
 };
 
+/// Bytes of a value with one checksum, before they are packed.
+pub(super) const CHUNK: u64 = 32 << 10;
+/// Bytes of a checksum.
+pub(super) const CHECKSUM: u64 = 4;
 /// Bytes of an encoded length.
 const LENGTH: usize = 2;
 

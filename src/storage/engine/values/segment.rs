@@ -20,9 +20,10 @@
 //! of another file that the disk returns by mistake, are noticed. A value has a checksum for each
 //! chunk, so that a part of it can be read and checked by itself.
 
+use super::super::waiting::begin_waiting_read;
 use super::super::wal;
 use super::open_files::{OnDemand, OpenFiles};
-use super::packed::{self, Packing, Places};
+use super::packed::{self, CHECKSUM, CHUNK, Packing, Places};
 use crate::encoding::reader::Reader;
 use crate::encoding::values::ValueRef;
 use crate::encoding::{CollectionId, system::KeyspaceId};
@@ -36,8 +37,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Bytes of a value with one checksum.
-pub(super) const CHUNK: u64 = 32 << 10;
 const MAGIC: &[u8; 8] = b"KEDISVAL";
 /// The version of a segment that may have packed values.
 const VERSION: u32 = 2;
@@ -45,7 +44,6 @@ const VERSION: u32 = 2;
 const VERSION_PLAIN: u32 = 1;
 pub(super) const FILE_HEAD: u64 = 24;
 pub(super) const RECORD_HEAD: u64 = 24;
-pub(super) const CHECKSUM: u64 = 4;
 const END: &[u8; 4] = b"END\0";
 const END_LEN: u64 = 16;
 
@@ -598,6 +596,9 @@ impl Segment {
                 file: &file,
                 may_wait,
             };
+            if may_wait {
+                begin_waiting_read(CHUNK.min(range.end - range.start) as usize);
+            }
             let places = reader.places(at)?;
             for index in range.start / CHUNK..=(range.end - 1) / CHUNK {
                 reader.chunk(at, &places, index, &range, out)?;
@@ -618,6 +619,7 @@ impl Segment {
         let (mut offset, end) = (at.offset, at.offset + stored_len(at));
         while offset < end {
             let wanted = buffer.len().min((end - offset) as usize);
+            begin_waiting_read(wanted);
             match file.read_at(&mut buffer[..wanted], offset) {
                 Ok(read) if read > 0 => offset += read as u64,
                 _ => return,
