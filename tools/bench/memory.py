@@ -120,7 +120,7 @@ class Memory:
         self.clients = max(LEAST_CLIENTS, int(CLIENTS * min(1, scale)))
         self.seconds = max(LEAST_SECONDS, SECONDS * min(1, scale))
         self.data_bytes = TIMES * self.memory
-        # Which of the limits holds.
+        # The number of the limit that holds.
         self.limit = 0
         self.keys = self.part(STRINGS)
         # The data, those of three replicas, an RDB file, binlogs.
@@ -171,12 +171,14 @@ class Memory:
             return False
 
     def start_again(self):
-        """Starts the server that was killed, with a higher limit, if there is one."""
-        if self.limit + 1 < len(LIMITS):
+        """Starts the server after its end; says whether that was with a higher limit."""
+        is_higher = self.cgroup is not None and self.limit + 1 < len(LIMITS)
+        if is_higher:
             self.limit += 1
             self.cgroup.raise_limit(int(LIMITS[self.limit] * self.memory))
         self.server.start()
         self.server.wait_ready()
+        return is_higher
 
     def reply_bytes(self):
         """The length of a long reply."""
@@ -335,7 +337,7 @@ def measured(memory, phase):
 
 
 def row(memory, name, phase):
-    """A line of the table."""
+    """Runs a phase: a line of the table."""
     seconds, watch, found, kills = measured(memory, phase)
     peaks = " | ".join(f"{watch.peaks[part] / MIB:,.0f}" for part in ("VmHWM", "RssAnon", "RssFile"))
     cgroup = f"{watch.peaks['cgroup'] / MIB:,.0f} of {LIMITS[memory.limit]} ×" if memory.cgroup else "–"
@@ -345,11 +347,23 @@ def row(memory, name, phase):
             f" {errors} | " + ", ".join(f"{owner} {size / MIB:,.0f}" for owner, size in top) + " |")
 
 
-def report(commands, folder, scale):
-    """Yields the tables' lines; `scale` of the memory and the clients."""
-    least = 2 * CLIENTS
+def rows(memory, name, phase):
+    """The lines of a phase: one, and more where the server is killed and gets more."""
+    while True:
+        yield row(memory, name, phase)
+        if memory.server.process.poll() is None or not memory.start_again():
+            return
+
+
+def raise_open_files():
+    """Allows as many open files as the clients need, here and in what is started from here."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(least, hard)), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(2 * CLIENTS, hard)), hard))
+
+
+def report(commands, folder, scale):
+    """Yields the tables' lines; `scale` of the memory and, below 1, of the clients."""
+    raise_open_files()
     memory = Memory(commands["ours"], folder, scale)
     try:
         bound = memory.cgroup and (f"in a cgroup (version {memory.cgroup.version}) of"
@@ -362,13 +376,7 @@ def report(commands, folder, scale):
                " | who had most, by `INFO` |")
         yield "|---|---:|---:|---:|---:|---:|---:|---:|---|---|"
         for name, phase in PHASES.items():
-            yield row(memory, name, phase)
-            while memory.server.process.poll() is not None:
-                last = memory.limit + 1 == len(LIMITS)
-                memory.start_again()
-                if last:
-                    break
-                yield row(memory, name, phase)
+            yield from rows(memory, name, phase)
         yield ""
     finally:
         memory.stop()
