@@ -284,7 +284,8 @@ def long_replies(memory):
 
     def fast(number):
         words, expected = replies[number % 2]
-        return lambda link: sum((read_reply(link, words, expected, MIB, 0) for _ in range(READ_TIMES)), Counter())
+        return lambda link: next(filter(None, (read_reply(link, words, expected, MIB, 0)
+                                               for _ in range(READ_TIMES))), Counter())
 
     def slow(number):
         words, expected = replies[number % 2]
