@@ -19,6 +19,9 @@ LEAST_ELEMENTS = 40_000
 MEMORY_MIB, LEAST_MEMORY_MIB = 256, 64
 # Elements of one command, and of a small collection; commands that are sent together.
 EACH, DEPTH = 10, 20
+# Deletions that take longer are given up; what has then gone is said.
+CHANGE_S, LEAST_CHANGE_S = 300, 30
+POP_S = 20
 # Data of all the servers of the second part, which wait at the same time.
 DISK_BYTES = 12_000_000_000
 KEPT_PART = 10
@@ -142,9 +145,10 @@ class Space:
             raise
 
     def run(self, words, count, each, first=0, **flags):
-        """Commands for `count` numbers, each once, `each` in a command; the rate of commands."""
+        """Commands for `count` numbers, each once, `each` in a command: how many were done, and their rate."""
         flags = {"keys": count, "from": first, "order": "sequential", "pipeline": DEPTH, "prefix": "", **flags}
-        return Load(self.generator, self.server, *words, requests=count // each, **flags).result()["rate"]
+        result = Load(self.generator, self.server, *words, requests=count // each, **flags).result()
+        return result["requests"], result["rate"]
 
     def files(self):
         """Bytes of its files without the write-ahead log and its own log, and of the write-ahead log."""
@@ -224,15 +228,14 @@ class Watch:
 
     def __init__(self, space, fresh_bytes, since, wait_s):
         self.space, self.fresh_bytes, self.since, self.wait_s = space, fresh_bytes, since, wait_s
-        self.took = {}
+        self.took, self.over = {}, threading.Event()
         self.ratio = self.logged = 0
-        self.thread = threading.Thread(target=self.look, daemon=True)
+        self.thread = threading.Thread(target=self.look)
         self.thread.start()
 
     def look(self):
         """Samples the files; sends nothing."""
-        while len(self.took) < len(BOUNDS):
-            time.sleep(PERIOD_S)
+        while len(self.took) < len(BOUNDS) and not self.over.wait(PERIOD_S):
             passed = time.time() - self.since
             if passed < 0:
                 continue
@@ -257,7 +260,7 @@ def speeds(space, case, elements):
     first, again = space.walk(case.scan), space.walk(case.scan)
     kept = elements // KEPT_PART
     begin = elements - kept if case.tail else 0
-    return first, again, space.run(case.pop, kept // 2, 1, first=begin)
+    return first, again, space.run(case.pop, kept // 2, 1, first=begin, seconds=POP_S)[1]
 
 
 def fresh_figures(command, folder, scale, case, elements):
@@ -274,8 +277,8 @@ def fresh_figures(command, folder, scale, case, elements):
         space.server.stop()
 
 
-def reduce(space, case, elements, loaded_s):
-    """Loads everything and has nine tenths go; returns when they are gone, Unix time."""
+def reduce(space, case, elements, loaded_s, limit_s):
+    """Loads everything and has nine tenths go; returns when they are gone, Unix time, and their rate."""
     kept = elements // KEPT_PART
     at = time.time() + 3 * KEPT_PART * loaded_s + EXPIRY_EXTRA_S
     words = [str(int(at * 1000)) if word == "{at}" else word for word in case.load]
@@ -286,40 +289,74 @@ def reduce(space, case, elements, loaded_s):
         space.run(case.change, kept, case.change_each, **spread)
         if time.time() > at:
             raise CaseError("the data took longer to load than was thought")
-        return at
-    space.run(case.change, elements - kept, case.change_each, first=0 if case.tail or spread else kept, **spread)
-    return time.time()
+        return at, None
+    first = 0 if case.tail or spread else kept
+    gone = elements - kept
+    done, rate = space.run(case.change, gone, case.change_each, first=first, seconds=limit_s, **spread)
+    if done < gone // case.change_each:
+        raise CaseError(f"{done * case.change_each:,} of {gone:,} were gone after {limit_s:.0f} s")
+    return time.time(), rate * case.change_each
+
+
+class Gone:
+    """A case from its begin: a fresh server, which is measured, and one that loses nine tenths."""
+
+    def __init__(self, command, folder, scale, case, elements):
+        self.case, self.elements, self.watch = case, elements, None
+        self.fresh_bytes, loaded_s, self.fresh = fresh_figures(command, folder, scale, case, elements)
+        self.space = Space(command, folder, scale)
+        share = min(1, scale)
+        try:
+            since, self.rate = reduce(self.space, case, elements, loaded_s, max(LEAST_CHANGE_S, CHANGE_S * share))
+        except BaseException:
+            self.space.server.stop()
+            raise
+        self.watch = Watch(self.space, self.fresh_bytes, since, max(LEAST_WAIT_S, WAIT_S * share))
+
+    def files(self):
+        """Cells about its files."""
+        rate = f"{self.rate:,.0f}" if self.rate else "–"
+        return f"{rate} | {self.fresh_bytes / 1e6:,.1f} | {self.watch.cells()}"
+
+    def speeds(self):
+        """Cells about reads and pops."""
+        fresh, now = self.fresh, speeds(self.space, self.case, self.elements)
+        return (f"{fresh[0] * 1e3:,.0f} | {now[0] / fresh[0]:.2f} | {now[1] / fresh[1]:.2f} | {fresh[2]:,.0f} |"
+                f" {now[2] / fresh[2]:.2f}")
+
+    def stop(self):
+        """Ends its server and what looks at its files."""
+        self.space.server.stop()
+        self.watch.over.set()
+        self.watch.thread.join()
 
 
 def come_back(commands, folder, scale, elements):
     """After nine tenths have gone: the lines of the tables."""
-    wait_s = max(LEAST_WAIT_S, WAIT_S * min(1, scale))
-    found, watches = {}, {}
+    gone, failed = {}, {}
     try:
         for name, case in CASES.items():
-            found[name] = fresh_figures(commands["ours"], folder, scale, case, elements)
-            space = Space(commands["ours"], folder, scale)
-            watches[name] = space, None
-            since = reduce(space, case, elements, found[name][1])
-            watches[name] = space, Watch(space, found[name][0], since, wait_s)
-        yield (f"| nine tenths gone by | fresh, MB | ≤ {BOUNDS[0]} × after | ≤ {BOUNDS[1]} × after | at the end"
-               " | log ahead, MB |")
-        yield "|---|---:|---:|---:|---:|---:|"
-        for name, (_, watch) in watches.items():
-            yield f"| {name} | {found[name][0] / 1e6:,.1f} | {watch.cells()} |"
+            try:
+                gone[name] = Gone(commands["ours"], folder, scale, case, elements)
+            except CaseError as problem:
+                failed[name] = problem
+        yield (f"| nine tenths gone by | elements in a second | fresh, MB | ≤ {BOUNDS[0]} × after"
+               f" | ≤ {BOUNDS[1]} × after | at the end | log ahead, MB |")
+        yield "|---|---:|---:|---:|---:|---:|---:|"
+        for name, one in gone.items():
+            yield f"| {name} | {one.files()} |"
         yield ""
+        if failed:
+            yield from (f"- {name}: not measured: {problem}" for name, problem in failed.items())
+            yield ""
         yield "| after that | scan, fresh, ms | first scan | second scan | pops, fresh, in a second | rate |"
         yield "|---|---:|---:|---:|---:|---:|"
-        for name, (space, _) in watches.items():
-            fresh, now = found[name][2], speeds(space, CASES[name], elements)
-            yield (f"| {name}, then `{CASES[name].pop[0]}` | {fresh[0] * 1e3:,.0f} | {now[0] / fresh[0]:.2f} |"
-                   f" {now[1] / fresh[1]:.2f} | {fresh[2]:,.0f} | {now[2] / fresh[2]:.2f} |")
+        for name, one in gone.items():
+            yield f"| {name}, then `{one.case.pop[0]}` | {one.speeds()} |"
         yield ""
     finally:
-        for space, watch in watches.values():
-            space.server.stop()
-            if watch:
-                watch.thread.join()
+        for one in gone.values():
+            one.stop()
 
 
 def report(commands, folder, scale):
