@@ -5,6 +5,9 @@ import time
 
 # Each with the file that holds the limit: version 1, version 2.
 PARENTS = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max"))
+# Those with the bytes that are used, and with the number of kills, in the same order.
+USED = ("memory.usage_in_bytes", "memory.current")
+KILLS = ("memory.oom_control", "memory.events")
 REMOVE_DEADLINE_S = 30
 
 
@@ -35,6 +38,24 @@ class Cgroup:
         """The words that run `command` in the cgroup, with the same process id."""
         enter = 'echo $$ >"$0" && exec "$@"'
         return ["sh", "-c", enter, os.path.join(self.path, "cgroup.procs"), *command]
+
+    def raise_limit(self, limit):
+        """Sets a limit of so many bytes, which is above the one it has."""
+        with open(os.path.join(self.path, PARENTS[self.version - 1][1]), "w", encoding="ascii") as file:
+            file.write(str(limit))
+
+    def used(self):
+        """Bytes that it uses now, with the page cache."""
+        return int(self.read(USED))
+
+    def kills(self):
+        """How many of its processes have been killed, as there was no memory for them."""
+        return int(dict(line.split() for line in self.read(KILLS).splitlines())["oom_kill"])
+
+    def read(self, names):
+        """The text of a file, whose name depends on the version."""
+        with open(os.path.join(self.path, names[self.version - 1]), encoding="ascii") as file:
+            return file.read()
 
     def remove(self):
         """Removes it; it is busy for a moment while pages are still accounted to it."""

@@ -31,6 +31,8 @@ class Load:
         """Its output; an error reply ends the case."""
         try:
             out, problem = self.process.communicate(timeout=self.limit_s)
+        except subprocess.TimeoutExpired:
+            raise CaseError(f"{self.server.label}: not done after {self.limit_s:.0f} s") from None
         finally:
             self.stop()
         self.server.check()
