@@ -7,6 +7,7 @@
 //! | [`audit`] | refusals and administrative commands in a file |
 //! | [`session`] | one client, as commands see it |
 //! | [`clients`] | all clients, as other threads see them |
+//! | [`cluster`] | the nodes of the cluster, as clients see them |
 //! | [`request`] | a request that is kept for later |
 //! | [`waiters`] | clients that wait for a key |
 //! | [`fieldsets`] | lists of fields that HIMPORT has named |
@@ -48,6 +49,7 @@ pub mod chores;
 mod client_id;
 pub mod client_memory;
 pub mod clients;
+pub mod cluster;
 pub mod commandlog;
 pub mod config;
 pub mod cursors;
@@ -428,7 +430,8 @@ impl Server {
 
     fn takes_redirect(&self, client: ClientId) -> bool {
         let info = self.clients.get(client);
-        info.is_some_and(|info| info.flags().contains(ClientFlags::TAKES_REDIRECT))
+        !self.engine.config.cluster_enabled
+            && info.is_some_and(|info| info.flags().contains(ClientFlags::TAKES_REDIRECT))
     }
 
     /// Ends the wait of a client because this server is a replica.

@@ -123,6 +123,9 @@ fn move_other_db(args: &[&[u8]]) -> SmallVec<[DbIndex; 2]> {
 }
 
 fn move_key(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    if ctx.server.engine.config.cluster_enabled {
+        return Err(Error::text("ERR MOVE is not allowed in cluster mode"));
+    }
     let to = db_index(args[2], ctx.server.engine.config.databases)?;
     if to == ctx.db {
         return Err(SAME_OBJECT);

@@ -16,6 +16,7 @@ use crate::encoding::binlog::{Offset, Position};
 use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::clients::ClientFlags;
+use crate::state::cluster::Node;
 use crate::state::config::{Config, MasterAddr, words};
 use crate::state::replication::{Announcement, Failover, Feeding, Filter, LinkPhase, Psync};
 use crate::state::request::Request;
@@ -189,6 +190,10 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
             }
         }
         b"version" => {}
+        b"cluster-node" => {
+            let node = std::str::from_utf8(value).ok().and_then(Node::parse);
+            announced.node = Some(node.ok_or(Error::Syntax)?);
+        }
         _ => {
             let message = [b"ERR Unrecognized REPLCONF option: ", option].concat();
             return Err(Error::Bytes(message));

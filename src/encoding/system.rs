@@ -4,6 +4,8 @@
 //! 'F'                → format version (4)
 //! 'H'                → key of the database's hash (16 random bytes)
 //! 'R'                → replication id, 40 hexadecimal digits
+//! 'N'                → id of this server as a node of a cluster, 40 hexadecimal digits; only with
+//!                      `cluster-enabled`
 //! 'A'                → histories that this one continues, oldest first: id (40 digits) ‖ end (8)
 //! 'M'                → how far a Redis master's stream was applied: history id (40 digits)
 //!                      ‖ binlog position (8) ‖ the master's id (40 digits) ‖ offset of the
@@ -34,6 +36,8 @@ pub const FORMAT: &[u8] = b"F";
 pub const HASH_KEY: &[u8] = b"H";
 /// Key of the replication id.
 pub const REPLICATION_ID: &[u8] = b"R";
+/// Key of the id as a node of a cluster.
+pub const NODE_ID: &[u8] = b"N";
 /// Key of the histories that the database's own continues.
 pub const ANCESTORS: &[u8] = b"A";
 /// Key of the row with the position up to which a Redis master's stream was applied.

@@ -15,6 +15,7 @@
 pub(super) mod admission;
 pub(super) mod locking;
 mod report;
+pub(super) mod slots;
 mod tick;
 
 use admission::may_grow;

@@ -354,6 +354,7 @@ impl<'s> Follower<'s> {
     fn follow(&mut self) -> Result<std::convert::Infallible, End> {
         let link = &self.server.replication.link;
         self.relays = false;
+        link.set_nodes(Vec::new());
         self.enter(LinkPhase::Connecting);
         let socket = self.connect()?;
         link.set_socket(Some(socket.try_clone()?));
@@ -524,10 +525,18 @@ impl<'s> Follower<'s> {
         }
         // Only Kedis knows this option.
         let run_id = self.server.run_id.as_bytes();
-        match self.replconf(peer, &[b"run-id", run_id])?.as_str() {
-            "+OK" => Ok(Dialect::Kedis),
-            _ => Ok(Dialect::Redis),
+        let dialect = match self.replconf(peer, &[b"run-id", run_id])?.as_str() {
+            "+OK" => Dialect::Kedis,
+            _ => Dialect::Redis,
+        };
+        if config.cluster_enabled && dialect == Dialect::Kedis {
+            let line = self.server.own_node(None).line();
+            let answer = self.replconf(peer, &[b"cluster-node", line.as_bytes()])?;
+            if answer.starts_with('-') {
+                log::debug!("the master does not list nodes: {answer}");
+            }
         }
+        Ok(dialect)
     }
 
     fn replconf(&self, peer: &mut Peer<'_>, words: &[&[u8]]) -> Result<String, End> {
@@ -714,6 +723,10 @@ impl<'s> Follower<'s> {
             }
             (FromMaster::Ping { position }, None) => {
                 link.master_next.store(position, Ordering::Relaxed);
+                Ok(())
+            }
+            (FromMaster::Nodes { nodes }, _) => {
+                link.set_nodes(nodes);
                 Ok(())
             }
             (FromMaster::GetAck, _) => Ok(()),

@@ -5,6 +5,7 @@
 //! in [`crate::replication`](../../replication/index.html).
 
 use super::client_memory::Account;
+use super::cluster::Node;
 use super::config::MasterAddr;
 use super::socket::Socket;
 use super::subscriptions::SubscriptionKind;
@@ -40,6 +41,8 @@ pub struct Announcement {
     pub rdb_only: bool,
     /// The parts of the data set that it wants; `None`: all.
     pub filter: Option<Filter>,
+    /// It as a node of a cluster, if it is one.
+    pub node: Option<Node>,
 }
 
 /// Parts of a data set.
@@ -96,6 +99,8 @@ pub struct Replica {
     /// Its port.
     pub port: u16,
     run_id: String,
+    /// It as a node of a cluster, if it is one.
+    pub(super) node: Option<Node>,
     feeding: AtomicU8,
     /// It has applied everything before this position.
     pub acked: AtomicPosition,
@@ -158,6 +163,7 @@ impl Replica {
             ip: ip.to_owned(),
             port: announced.port,
             run_id: announced.run_id.clone(),
+            node: announced.node.clone(),
             client,
             feeding: AtomicU8::new(Feeding::Waiting as u8),
             account: Account::default(),
@@ -281,6 +287,7 @@ pub struct Link {
     pub sync_keys_here: AtomicU64,
     /// Bytes of it that have arrived.
     pub sync_bytes_here: AtomicU64,
+    nodes: parking_lot::Mutex<Vec<Node>>,
     socket: Mutex<Option<TcpStream>, { Lock::LinkSocket as u8 }>,
     hung_up: Arc<AtomicBool>,
 }
@@ -323,6 +330,16 @@ impl Link {
         let next = self.stream_next.load(Ordering::Relaxed);
         let read = self.stream_read.load(Ordering::Relaxed);
         (next > Position::NONE).then_some((next, read.max(next)))
+    }
+
+    /// The nodes that the master has told of, itself first; none if it has not.
+    pub fn nodes(&self) -> Vec<Node> {
+        self.nodes.lock().clone()
+    }
+
+    /// Notes the nodes that the master has told of.
+    pub fn set_nodes(&self, nodes: Vec<Node>) {
+        *self.nodes.lock() = nodes;
     }
 
     /// Stores the socket, so that [`Link::hang_up`] can end blocked reads.

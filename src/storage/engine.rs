@@ -23,6 +23,7 @@ pub(super) mod log_buffer;
 mod long_reads;
 pub(super) mod low_mark;
 mod mend;
+mod node_id;
 mod open;
 pub mod options;
 pub mod readers;
@@ -72,6 +73,7 @@ use crate::sys::files::create_dir_all;
 use crate::sys::lock_order::{Lock, Mutex};
 use families::Families;
 use heal::Health;
+use node_id::NodeId;
 use rocksdb::{BoundColumnFamily, DBWithThreadMode, MultiThreaded, WriteBatch};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -171,6 +173,7 @@ pub struct Engine {
     /// The log of the effects of commits.
     pub binlog: Binlog,
     pub(super) lineage: Lineage,
+    node_id: NodeId,
     /// The number of snapshots in use. While it is not 0, no files are dropped.
     pub(super) snapshots: Mutex<u32, { Lock::Snapshots as u8 }>,
     /// Listeners for changes of keys.
@@ -220,6 +223,7 @@ impl Engine {
         }
         open::renew_history_if_toggled(&db, &system_cf, &binlog_cf, config.binlog_enabled)?;
         let history = open::history(&db, &system_cf)?;
+        let node_id = NodeId::load(&db, &system_cf, config.cluster_enabled)?;
         let mut state = open::state(&db, &system_cf)?;
         let upstream = match db.get_pinned_cf(&system_cf, system::UPSTREAM)? {
             Some(row) => Upstream::decode(&row, &history.id, state.binlog_position)?,
@@ -261,6 +265,7 @@ impl Engine {
             unstalled: Mutex::default(),
             binlog,
             lineage: Lineage::new(history),
+            node_id,
             snapshots: Mutex::new(0),
             listeners: Listeners::default(),
             hash: SharedHash::new(&hash_key),

@@ -90,8 +90,9 @@ pub(super) fn persistence(text: &mut Text, server: &Server) {
     text.bytes("wal_bytes", disk.log);
 }
 
-pub(super) fn cluster(text: &mut Text, _server: &Server) {
-    text.field("cluster_enabled", 0);
+pub(super) fn cluster(text: &mut Text, server: &Server) {
+    let enabled = server.config.load().cluster_enabled;
+    text.field("cluster_enabled", u8::from(enabled));
 }
 
 pub(super) fn keyspace(text: &mut Text, server: &Server) {

@@ -12,6 +12,7 @@ impl Config {
             dir: defaults.dir,
             machine: defaults.machine,
             databases: self.databases,
+            cluster_enabled: self.cluster_enabled,
             row_cache_percent: self.row_cache_percent,
             block_cache_percent: self.rocksdb_block_cache_percent,
             max_total_wal_size_bytes: self.rocksdb_max_total_wal_size_bytes,

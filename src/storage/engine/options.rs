@@ -48,6 +48,8 @@ pub struct StorageConfig {
     pub machine: MachineShare,
     /// How many DBs there are.
     pub databases: u16,
+    /// Whether clients see a node of a cluster.
+    pub cluster_enabled: bool,
     /// Share of the memory budget for the row cache, in percent.
     pub row_cache_percent: u32,
     /// Share of the rest that memtables may not take, in percent.
@@ -144,6 +146,7 @@ impl StorageConfig {
             dir,
             machine,
             databases: 16,
+            cluster_enabled: false,
             row_cache_percent: 10,
             block_cache_percent: 70,
             max_total_wal_size_bytes: 256 << 20,
