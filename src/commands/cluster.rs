@@ -3,17 +3,19 @@
 //! | file | what it is for |
 //! |---|---|
 //! | this file | the table of the subcommands, and what needs no nodes |
+//! | [`keys`] | the subcommands about the keys of slots |
 //! | [`nodes`] | the subcommands about nodes |
 //!
 //! With `cluster-enabled` this server is a cluster of one master, which owns all slots, and its
 //! replicas. Which nodes there are follows from REPLICAOF alone: the subcommands that would change
 //! it are refused.
 
+mod keys;
 mod nodes;
 
 use super::args;
 use super::table::help;
-use super::{CmdResult, Command, Error, Flags, Handler, SessionCtx};
+use super::{CmdResult, Command, Error, Flags, Handler, ReadCtx, SessionCtx};
 use crate::base::slots;
 use crate::commands::table::spec::Group;
 use crate::state::Server;
@@ -108,6 +110,11 @@ const HELP: &[help::Topic] = &[
         "COUNT-FAILURE-REPORTS <node-id>",
         &["0: nodes do not watch each other."],
     ),
+    ("COUNTKEYSINSLOT <slot>", &["Number of keys of a slot."]),
+    (
+        "GETKEYSINSLOT <slot> <count>",
+        &["Keys of a slot, at most so many."],
+    ),
     ("INFO", &["State of the cluster."]),
     ("KEYSLOT <key>", &["Slot of a key."]),
     ("LINKS", &["No links: there is no bus between nodes."]),
@@ -127,6 +134,14 @@ const HELP: &[help::Topic] = &[
     (
         "RESET [HARD|SOFT]",
         &["On a master without keys; HARD gives it another id."],
+    ),
+    (
+        "SLOT-STATS SLOTSRANGE <first> <last>",
+        &["Figures of these slots, in their order."],
+    ),
+    (
+        "SLOT-STATS ORDERBY <metric> [LIMIT <limit>] [ASC|DESC]",
+        &["The same of the slots with most or least of something."],
     ),
     (
         "SHARDS",
@@ -172,6 +187,14 @@ const fn by(run: Run, row: Command) -> Command {
     }
 }
 
+/// Of a subcommand that reads keys, or how many there are.
+const fn reading(run: fn(&mut ReadCtx<'_>, &[&[u8]]) -> CmdResult, row: Command) -> Command {
+    Command {
+        handler: Handler::Read(run),
+        ..row
+    }
+}
+
 const RANGES: &str = "range=(start-slot:int end-slot:int)...";
 
 const SUBCOMMANDS: &[Command] = &[
@@ -202,12 +225,15 @@ const SUBCOMMANDS: &[Command] = &[
         ),
     )
     .syntax("node-id"),
-    row(
-        "countkeysinslot",
-        3,
-        STALE,
-        "3.0.0",
-        "Counts the keys of a slot",
+    reading(
+        keys::countkeysinslot,
+        row(
+            "countkeysinslot",
+            3,
+            STALE,
+            "3.0.0",
+            "Counts the keys of a slot",
+        ),
     )
     .syntax("slot:int"),
     row("delslots", -3, CHANGES, "3.0.0", "Takes slots from a node").syntax("slot:int..."),
@@ -235,7 +261,12 @@ const SUBCOMMANDS: &[Command] = &[
         "Takes all slots from a node",
     ),
     row("forget", 3, CHANGES, "3.0.0", "Removes a node").syntax("node-id"),
-    row("getkeysinslot", 4, STALE, "3.0.0", "Returns keys of a slot").syntax("slot:int count:int"),
+    reading(
+        keys::getkeysinslot,
+        row("getkeysinslot", 4, STALE, "3.0.0", "Returns keys of a slot"),
+    )
+    .syntax("slot:int count:int")
+    .complexity("O(N), N: keys answered"),
     by(
         help,
         row("help", 2, LOADING, "5.0.0", "Lists the subcommands"),
@@ -340,6 +371,21 @@ const SUBCOMMANDS: &[Command] = &[
     )
     .syntax("node-id")
     .deprecated("5.0.0", "`CLUSTER REPLICAS`"),
+    reading(
+        keys::slot_stats,
+        row(
+            "slot-stats",
+            -4,
+            LOADING,
+            "8.0.0",
+            "Returns figures of slots",
+        ),
+    )
+    .syntax(
+        "filter=(SLOTSRANGE slotsrange=(start-slot:int end-slot:int)|ORDERBY orderby=(metric \
+         [LIMIT limit:int] [order=(ASC|DESC)]))",
+    )
+    .complexity("O(N log N), N: slots"),
     by(
         nodes::slots,
         row(

@@ -58,7 +58,8 @@ fn keys(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     } else {
         let takes_all = pattern == b"*";
         let reply = &mut *ctx.reply;
-        keyspace::walk(ctx.view, ctx.db, &prefix, None, None, |key, _| {
+        let within = keyspace::places(ctx.view.layout(), pattern, &prefix);
+        keyspace::walk(ctx.view, ctx.db, &within, None, None, |key, _| {
             if takes_all || glob::matches(pattern, key, false) {
                 reply.bulk(key);
                 matching += 1;

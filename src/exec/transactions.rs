@@ -198,7 +198,6 @@ impl Executor {
                 let multi = session.take_multi().ok_or(EXEC_ALONE)?;
                 session.slot.set(multi.traits.slots.one());
                 let done = self.exec(session, &multi, reply);
-                session.slot.set(None);
                 self.thread.ahead.clear();
                 match done {
                     // EXEC will run again, here or on a worker.

@@ -29,7 +29,7 @@ use crate::base::hash::crc64;
 use crate::base::num;
 use crate::encoding::binlog::{Offset, Position, Row};
 use crate::resp::encode::{argument, argument_head, command, command_head};
-use crate::state::cluster::{Node, parse_nodes};
+use crate::state::node::{Node, parse_nodes};
 use crate::state::replication::Published;
 use crate::state::subscriptions::SubscriptionKind;
 use crate::storage::DbIndex;

@@ -5,14 +5,15 @@
 //! in [`crate::replication`](../../replication/index.html).
 
 use super::client_memory::Account;
-use super::cluster::Node;
 use super::config::MasterAddr;
+use super::node::Node;
 use super::socket::Socket;
 use super::subscriptions::SubscriptionKind;
 use super::waiters::{AckWait, Verdict, Waiters};
 use super::{ClientId, ClientInfo};
 use crate::base::time::{AtomicUnixMs, UnixMs};
 use crate::encoding::binlog::{AtomicPosition, Position};
+use crate::encoding::keys::Layout;
 use crate::sys::clock;
 use crate::sys::lock_order::{Lock, Mutex, MutexGuard, RwLock};
 use parking_lot::Condvar;
@@ -33,6 +34,9 @@ pub struct Announcement {
     pub run_id: String,
     /// The format version of rows that it accepts; `None` if it speaks Redis' protocol.
     pub format: Option<u32>,
+    /// The layout of its rows, which are of no use to a server with another one; `None`: plain, of a
+    /// build that knows no other.
+    pub layout: Option<Layout>,
     /// Whether it accepts a data set of unknown length (`eof`).
     pub eof: bool,
     /// Whether it reads sets whose members have times (`set-times`).

@@ -30,6 +30,7 @@ pub mod readers;
 mod reserve;
 pub(super) mod rows;
 mod salvage;
+pub(in crate::storage) mod slot_counts;
 mod snapshot;
 mod stalls;
 mod syncs;
@@ -50,6 +51,7 @@ pub(super) use salvage::Salvage;
 pub(super) use snapshot::{KeepFiles, ReadSnapshot};
 
 use crate::base::hash::SharedHash;
+use crate::encoding::keys::Layout;
 use crate::encoding::system::{self, Upstream};
 use crate::storage::cache::rows::RowCache;
 use crate::storage::engine::ahead::Ahead;
@@ -180,6 +182,8 @@ pub struct Engine {
     pub listeners: Listeners,
     /// Orders hash fields and members.
     pub hash: SharedHash,
+    /// What stands in the keys of its meta rows.
+    pub layout: Layout,
     /// The configuration it was opened with.
     pub config: StorageConfig,
     /// The disk that it is on.
@@ -212,12 +216,13 @@ impl Engine {
         let (db, names, marks) = open::open_in_background(&config, &options)?;
         let system_cf = handle(&db, DEFAULT)?;
         let binlog_cf = handle(&db, BINLOG)?;
-        open::check_format(&db, &system_cf, &names)?;
+        let is_unmended = whole::is_unmended(&config.dir);
+        let layout = Layout::with_slots(config.cluster_enabled);
+        open::check_format(&db, &system_cf, &names, layout, is_unmended)?;
         let hash_key =
             open::system_row_or_insert(&db, &system_cf, system::HASH_KEY, random_bytes::<16>)?;
         let hash_key = <[u8; 16]>::try_from(hash_key.as_slice())
             .map_err(|_| crate::encoding::Corrupt("hash key"))?;
-        let is_unmended = whole::is_unmended(&config.dir);
         if is_unmended {
             mend::begin_anew(&db, &system_cf, &binlog_cf)?;
         }
@@ -234,11 +239,12 @@ impl Engine {
             &system_cf,
             &names,
             &mut state,
+            layout,
             config.databases,
             is_unmended,
         )?;
         if is_unmended {
-            mend::recount(&db, &system_cf, &keyspaces, &mut state)?;
+            mend::recount(&db, &system_cf, layout, &keyspaces, &mut state)?;
             whole::set_mended(&config.dir)?;
         }
         let binlog = Binlog::load(&db, &system_cf, &binlog_cf, &state, config.binlog_enabled)?;
@@ -269,6 +275,7 @@ impl Engine {
             snapshots: Mutex::new(0),
             listeners: Listeners::default(),
             hash: SharedHash::new(&hash_key),
+            layout,
             config,
             disk,
             options,

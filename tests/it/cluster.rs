@@ -1,13 +1,17 @@
 //! A cluster of one master, which owns all slots, and its replicas.
 //!
 //! - this file: what clients are told of the nodes, compared with a Redis that owns all slots
+//! - `layout`: keys in slots on the disk, and servers without them
 //! - `replicas`: replicas as nodes, and what they send to their master
 //! - `slots`: keys of several slots
 
+mod layout;
 mod replicas;
 mod slots;
 
+use crate::support::server::{Port, free_port};
 use crate::support::{Conn, Server, Value, oracle, wait_for};
+use std::ops::Deref;
 
 /// A node.
 fn node(more: &[&str]) -> Server {
@@ -16,22 +20,38 @@ fn node(more: &[&str]) -> Server {
     Server::start(&flags)
 }
 
-/// A Redis that owns all slots, and knows its address.
-fn redis_node() -> Server {
-    let redis = oracle(&[
+/// A Redis that owns all slots, and knows its address. The port of its bus is kept for it.
+struct RedisNode {
+    server: Server,
+    bus: Port,
+}
+
+impl Deref for RedisNode {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+fn redis_node() -> RedisNode {
+    let bus = free_port();
+    let server = oracle(&[
         "--cluster-enabled",
         "yes",
         "--cluster-announce-ip",
         "127.0.0.1",
+        "--cluster-port",
+        &bus.to_string(),
     ]);
-    let mut conn = redis.connect();
+    let mut conn = server.connect();
     conn.must("CLUSTER ADDSLOTSRANGE 0 16383");
     wait_for("the slots", || {
         conn.must("CLUSTER INFO")
             .text()
             .contains("cluster_state:ok")
     });
-    redis
+    RedisNode { server, bus }
 }
 
 fn id(server: &Server) -> String {
@@ -39,21 +59,23 @@ fn id(server: &Server) -> String {
 }
 
 /// A reply, without what differs between two servers.
-fn shown(reply: &Value, server: &Server) -> String {
-    let (port, bus) = (
-        server.port().to_string(),
-        (server.port() + 10_000).to_string(),
-    );
+fn shown(reply: &Value, server: &Server, bus: u16) -> String {
+    let own = id(server);
     format!("{reply:?}")
-        .replace(&id(server), "ID")
-        .replace(&bus, "BUS")
-        .replace(&port, "PORT")
+        .replace(&own, "ID")
+        .replace(&format!("@{bus} "), "@BUS ")
+        .replace(&format!("@{bus},"), "@BUS,")
+        .replace(&server.port().to_string(), "PORT")
 }
 
 #[track_caller]
-fn compare(ours: (&Server, &mut Conn), theirs: (&Server, &mut Conn), line: &str) {
+fn compare(ours: (&Server, &mut Conn), theirs: (&RedisNode, &mut Conn), line: &str) {
     let (a, b) = (ours.1.cmd(line), theirs.1.cmd(line));
-    assert_eq!(shown(&a, ours.0), shown(&b, theirs.0), "{line}");
+    let (a, b) = (
+        shown(&a, ours.0, ours.0.port() + 10_000),
+        shown(&b, theirs.0, *theirs.0.bus),
+    );
+    assert_eq!(a, b, "{line}");
 }
 
 #[test]

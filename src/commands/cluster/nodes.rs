@@ -6,8 +6,9 @@ use crate::commands::error::quoted;
 use crate::commands::{CmdResult, Error, SessionCtx};
 use crate::resp::Reply;
 use crate::state::Server;
-use crate::state::cluster::{Node, Nodes};
+use crate::state::cluster::Nodes;
 use crate::state::config::EndpointType;
+use crate::state::node::Node;
 use sha1::{Digest, Sha1};
 
 /// Bytes of an id of a node that an error quotes.

@@ -122,6 +122,7 @@ pub(super) fn storage(text: &mut Text, server: &Server) {
     let engine = &server.engine;
     text.field("storage_dir", engine.config.dir.display());
     text.field("storage_format", crate::encoding::FORMAT_VERSION);
+    text.field("storage_layout", engine.layout.name());
     let corrupt = corruptions().files();
     let storage_status = match engine.has_failed() {
         true => "err",

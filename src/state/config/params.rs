@@ -619,6 +619,8 @@ params! {
     cluster_announce_tls_port: u16 = 0 => "cluster-announce-tls-port", PORT;
     /// Port of a cluster bus that `CLUSTER NODES` shows; 0 is that of `cluster-port`.
     cluster_announce_bus_port: u16 = 0 => "cluster-announce-bus-port", PORT;
+    /// Note what the commands on each slot take, for `CLUSTER SLOT-STATS`.
+    cluster_slot_stats_enabled: bool = false => "cluster-slot-stats-enabled", ParamKind::Bool;
     /// A cluster has one node and no bus.
     cluster_config_file: FileName = FileName("nodes.conf".into()) => "cluster-config-file", ParamKind::Text, Start, Inert;
     /// A cluster has one node and no bus.
@@ -661,8 +663,6 @@ params! {
     cluster_manual_failover_timeout_ms: u64 = 5000 => "cluster-manual-failover-timeout", int(1, INT), Inert;
     /// A cluster has one node and no bus.
     cluster_slot_migration_log_max_len: u64 = 1000 => "cluster-slot-migration-log-max-len", LONG, Inert;
-    /// A cluster has one node and no bus.
-    cluster_slot_stats_enabled: bool = false => "cluster-slot-stats-enabled", ParamKind::Bool, Inert;
     /// A cluster has one node and no bus.
     slot_migration_max_failover_repl_bytes: i64 = 0 => "slot-migration-max-failover-repl-bytes", int(-1, i64::MAX), Inert;
 }

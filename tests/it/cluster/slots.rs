@@ -62,7 +62,6 @@ fn keys_of_several_slots_are_refused_as_by_redis() {
         "EVAL x x a b",
         "EVAL x -1 a b",
         "SINTERCARD 5 a b",
-        "XREAD STREAMS a b 0",
         "MGET",
         "GET a b",
         "WATCH a",

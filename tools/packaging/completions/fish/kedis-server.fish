@@ -237,6 +237,8 @@ complete -c kedis-server -l cluster-announce-hostname -d 'Name of this node\'s h
 complete -c kedis-server -l cluster-announce-port -d 'Port of this node for clients; 0 is `replica-announce-port`, or else `port`.' -r
 complete -c kedis-server -l cluster-announce-tls-port -d 'Port of this node for clients with TLS; 0 is `tls-port`.' -r
 complete -c kedis-server -l cluster-announce-bus-port -d 'Port of a cluster bus that `CLUSTER NODES` shows; 0 is that of `cluster-port`.' -r
+complete -c kedis-server -l cluster-slot-stats-enabled -d 'Note what the commands on each slot take, for `CLUSTER SLOT-STATS`.' -r -f -a "yes\t''
+no\t''"
 complete -c kedis-server -s h -l help -d 'this text'
 complete -c kedis-server -s v -l version -d 'the version'
 complete -c kedis-server -l accept-data-loss -d 'start although acknowledged writes are lost'
