@@ -197,6 +197,7 @@ fn reset(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
         ClientFlags::NO_TOUCH,
         ClientFlags::READS_REPLICA,
         ClientFlags::IMPORT_SOURCE,
+        ClientFlags::CROSSES_SLOTS,
     ] {
         session.info.set_flag(flag, false);
     }

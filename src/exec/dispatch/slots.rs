@@ -39,9 +39,14 @@ impl Executor {
         if self.txn.is_received() {
             return Ok(());
         }
+        let crosses = session.info.flags().contains(ClientFlags::CROSSES_SLOTS);
         let slot = match slots(session, found.command, args) {
             Slots::None => return Ok(()),
             Slots::One(slot) => slot,
+            // One master has all slots.
+            Slots::Several if crosses && !self.moves(session, found.command, writes) => {
+                return Ok(());
+            }
             Slots::Several if session.is_script => {
                 return Err(Error::owned(format!(
                     "ERR Command '{}' in script attempted to access keys that don't hash to the \
@@ -60,7 +65,7 @@ impl Executor {
                 (false, false) => Err(Error::owned(self.server.moved(slot, &session.info))),
             };
         }
-        if session.is_script && !session.crosses_slots {
+        if session.is_script && !session.crosses_slots && !crosses {
             match session.slot.get() {
                 None => session.slot.set(Some(slot)),
                 Some(first) if first == slot => {}

@@ -209,6 +209,24 @@ fn functions_stay_in_one_slot() {
     assert_eq!(conn.cmd("FCALL strict 0 c"), Value::NullBulk);
 }
 
+/// As tools do that bring the data of a server without slots.
+#[test]
+fn a_client_may_ask_for_keys_of_several_slots() {
+    let server = node(&[]);
+    let mut conn = server.connect();
+    conn.must("CLIENT CAPA nothing cross-slots");
+    conn.must("MSET a 1 b 2");
+    conn.must("MULTI");
+    conn.must("SET a 3");
+    conn.must("INCR b");
+    assert_eq!(conn.must("EXEC").items(), [Value::ok(), Value::Int(3)]);
+    let script = format!("#!lua\n{GET_BOTH}");
+    assert_eq!(eval(&mut conn, &script, &["a", "b"]), Value::bulk("3"));
+    assert_eq!(conn.must("MGET a b").items().len(), 2);
+    conn.must("RESET");
+    assert_eq!(conn.cmd("MGET a b").error().as_deref(), Some(CROSS));
+}
+
 #[test]
 fn patterns_of_sort_stay_in_the_slot_of_its_key() {
     let server = node(&[]);
