@@ -63,8 +63,8 @@ mod tests {
         );
     }
 
-    /// What tests set otherwise is the share of the machine, the reserve on its disk, and the value
-    /// log.
+    /// What tests set otherwise is the share of the machine, the reserve on its disk, the value log,
+    /// and whether keys are in slots.
     #[test]
     fn unit_tests_run_with_the_defaults() {
         let config = Config::default();
@@ -74,6 +74,7 @@ mod tests {
             for_tests,
             StorageConfig {
                 disk_reserve_bytes: 0,
+                cluster_enabled: for_tests.cluster_enabled,
                 value_log_min_bytes: for_tests.value_log_min_bytes,
                 value_log_segment_bytes: for_tests.value_log_segment_bytes,
                 ..of_parameters

@@ -192,6 +192,8 @@ impl StorageConfig {
         let logged = std::env::var("KEDIS_TEST_VALUES").ok();
         StorageConfig {
             disk_reserve_bytes: 0,
+            // And with keys in slots.
+            cluster_enabled: std::env::var_os("KEDIS_TEST_SLOTS").is_some(),
             value_log_min_bytes: logged.and_then(|min| min.parse().ok()).unwrap_or(0),
             value_log_segment_bytes: 32 << 10,
             ..StorageConfig::new(dir, machine)
