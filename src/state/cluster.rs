@@ -115,20 +115,25 @@ impl Server {
             };
         };
         let link = &self.replication.link;
-        let told = link.nodes();
-        let mut told = told.into_iter();
+        // The one that has told of the others does not know where it was reached.
+        let told = link.nodes().into_iter().map(|mut node| {
+            if node.ip.is_empty() {
+                node.ip.clone_from(&address.host);
+            }
+            if node.port_for(false) == 0 {
+                node.port = address.port;
+            }
+            node
+        });
+        let mut told = told.collect::<Vec<Node>>().into_iter();
         let mut master = told.next().unwrap_or_else(|| Node {
             // It is no node, or has not told of itself yet.
             id: self.engine.replication_id(),
+            ip: address.host.clone(),
+            port: address.port,
             bus_port: u32::from(address.port) + BUS_ABOVE,
             ..Node::default()
         });
-        if master.ip.is_empty() {
-            master.ip = address.host;
-        }
-        if master.port_for(false) == 0 {
-            master.port = address.port;
-        }
         master.is_online = true;
         master.is_connected = link.phase() == LinkPhase::Connected;
         master.offset = link.master_next.load(Ordering::Relaxed).offset().0;

@@ -387,7 +387,9 @@ mod tests {
         let mut store = Deleted::store(20_000, &survivors);
         assert!(store.txn.landmarks(DbIndex(0), 100).is_empty());
         store.engine.tidy(|| false).unwrap();
-        let mut landmarks = store.txn.landmarks(DbIndex(0), 100);
+        let (places, layout) = (store.txn.landmarks(DbIndex(0), 100), store.txn.layout());
+        let keys = places.iter().map(|at| layout.key_at(at).unwrap().to_vec());
+        let mut landmarks: Vec<Vec<u8>> = keys.collect();
         landmarks.sort_unstable();
         assert_eq!(landmarks, survivors);
         let (key, passed) = counted_random_key(&mut store.txn, DbIndex(0)).unwrap();

@@ -76,15 +76,16 @@ impl Executor {
     }
 
     /// Whether a replica sends a command with keys to its master: unless the client is content
-    /// with what a replica has.
+    /// with what a replica has. A message to a shard channel goes there as well, since only a master
+    /// passes it on to the other nodes.
     fn moves(&self, session: &Session, command: &Command, writes: bool) -> bool {
         let is_replica = match session.is_script {
             true => session.began_on_replica,
             false => self.server.replication.is_replica(),
         };
         let reads_here = session.info.flags().contains(ClientFlags::READS_REPLICA)
-            || command.channels != Channels::None;
-        is_replica && (writes || !reads_here)
+            || command.channels == Channels::All;
+        is_replica && (writes || command.channels == Channels::First || !reads_here)
     }
 
     /// Whether a failover must end before it is known where the command is to run.

@@ -15,6 +15,8 @@ const DBS: u16 = 20;
 fn open(dir: &Path) -> Result<Arc<Engine>, StorageError> {
     let mut config = StorageConfig::for_tests(dir.to_owned());
     config.databases = DBS;
+    // Older versions have no other layout.
+    config.cluster_enabled = false;
     Engine::open(config)
 }
 

@@ -80,6 +80,28 @@ fn every_node_shows_all_nodes() {
     assert_ne!(id(&master), id(&replicas[0]));
 }
 
+/// A replica of a replica knows all nodes above it.
+#[test]
+fn a_chain_ends_at_its_master() {
+    let (master, middle, last) = (node(&[]), node(&[]), node(&[]));
+    follow(&middle, &master);
+    is_up(&middle, &master);
+    follow(&last, &middle);
+    is_up(&last, &middle);
+    let owner = id(&master);
+    let mut expected = vec![
+        line_of(&master, "master", "-", " 0-16383"),
+        line_of(&middle, "slave", &owner, ""),
+        line_of(&last, "slave", &owner, ""),
+    ];
+    expected.sort();
+    for server in [&middle, &last] {
+        wait_for("all nodes", || nodes(server) == expected);
+    }
+    let moved = format!("MOVED 15495 127.0.0.1:{}", master.port());
+    assert_eq!(last.connect().cmd("GET a").error(), Some(moved));
+}
+
 /// The address and port that a replica announces are what clients are told.
 #[test]
 fn a_replica_is_shown_where_it_says_it_is() {
@@ -119,6 +141,7 @@ fn a_replica_sends_clients_to_its_master_unless_they_read_there() {
         "BLPOP a 0",
         "WATCH a",
         "SUNSUBSCRIBE a",
+        "SPUBLISH a x",
     ] {
         assert_eq!(error(conn.cmd(line)), moved, "{line}");
     }
@@ -126,8 +149,12 @@ fn a_replica_sends_clients_to_its_master_unless_they_read_there() {
         error(conn.cmd("MGET a b")),
         "CROSSSLOT Keys in request don't hash to the same slot"
     );
-    // Without keys, commands run here; shard channels are here, too.
-    for line in ["PING", "DBSIZE", "SPUBLISH a x", "SCAN 0"] {
+    // Without keys, commands run here; subscribers of shard channels are here, too.
+    let mut subscriber = replica.connect();
+    subscriber.must("SSUBSCRIBE a");
+    master.connect().must("SPUBLISH a news");
+    assert_eq!(subscriber.read().unwrap().items()[2], Value::bulk("news"));
+    for line in ["PING", "DBSIZE", "PUBLISH a x", "SCAN 0"] {
         conn.must(line);
     }
     conn.must("MULTI");
