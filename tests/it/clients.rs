@@ -103,7 +103,7 @@ fn a_client_for_clusters() {
     for suffix in ["", "?protocol=resp3"] {
         let url = format!("redis://{}/{suffix}", master.address());
         let client = redis::cluster::ClusterClient::builder(vec![url])
-            .read_from_replicas()
+            .read_routing_strategy(redis::cluster_read_routing::RandomReplicaStrategy)
             .build()
             .unwrap();
         let mut conn = client.get_connection().unwrap();
