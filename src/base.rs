@@ -16,4 +16,5 @@ pub mod murmur;
 pub mod num;
 pub mod one_line;
 pub mod recurring;
+pub mod slots;
 pub mod time;

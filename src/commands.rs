@@ -69,6 +69,7 @@ mod transactions;
 pub mod without_times;
 mod zsets;
 
+pub use client::CROSSES_SLOTS;
 pub use databases::named_dbs;
 pub use error::{CmdResult, Error, OUT_OF_MEMORY};
 pub use functions::{add_library, load_libraries};

@@ -7,6 +7,7 @@
 //! ```text
 //! in the column family of a DB
 //!   01 meta      01 ‖ user key                        → type ‖ flags ‖ expire ms (8) ‖ body
+//!                01 ‖ slot (2) ‖ user key             → the same, in a database with slots ([`keys::Layout`])
 //!   04 hash      04 ‖ id (8) ‖ h(field) (8) ‖ field   → value
 //!   06 list      06 ‖ id (8) ‖ index (8)              → value
 //!   08 set       08 ‖ id (8) ‖ h(member) (8) ‖ member → (empty)

@@ -26,6 +26,7 @@ macro_rules! pages {
         #[doc = "[json]: crate::manual::json\n"]
         #[doc = "[memory]: crate::manual::memory\n"]
         #[doc = "[metrics]: crate::manual::metrics\n"]
+        #[doc = "[more-machines]: crate::manual::more_machines\n"]
         #[doc = "[moving-data]: crate::manual::moving_data\n"]
         #[doc = "[operations]: crate::manual::operations\n"]
         #[doc = "[replication]: crate::manual::replication\n"]
@@ -49,6 +50,7 @@ pages! {
     json = "json.md";
     memory = "memory.md";
     metrics = "metrics.md";
+    more_machines = "more-machines.md";
     moving_data = "moving-data.md";
     operations = "operations.md";
     replication = "replication.md";

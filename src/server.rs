@@ -287,6 +287,7 @@ fn repair(config: &StorageConfig) -> Result<(), ServerError> {
 fn cannot_open(error: StorageError, dir: &Path) -> ServerError {
     let parameter = match error {
         StorageError::TooFewDbs { .. } => "databases",
+        StorageError::Layout(_) => "cluster-enabled",
         _ => "dir",
     };
     ServerError::Config {

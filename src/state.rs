@@ -7,6 +7,8 @@
 //! | [`audit`] | refusals and administrative commands in a file |
 //! | [`session`] | one client, as commands see it |
 //! | [`clients`] | all clients, as other threads see them |
+//! | [`cluster`] | the nodes of the cluster, as clients see them |
+//! | [`node`] | a node of a cluster |
 //! | [`request`] | a request that is kept for later |
 //! | [`waiters`] | clients that wait for a key |
 //! | [`fieldsets`] | lists of fields that HIMPORT has named |
@@ -19,6 +21,7 @@
 //! | [`ticks`] | what the ticks of IO threads were like |
 //! | [`stats`] | counters, per command and overall |
 //! | [`commandlog`] | commands that took long, or were long |
+//! | [`slot_stats`] | what the commands on each slot take |
 //! | [`hotkeys`] | which keys take most time and bytes |
 //! | [`access`] | times and frequencies of accesses to keys |
 //! | [`latency`] | slow events over time |
@@ -48,6 +51,7 @@ pub mod chores;
 mod client_id;
 pub mod client_memory;
 pub mod clients;
+pub mod cluster;
 pub mod commandlog;
 pub mod config;
 pub mod cursors;
@@ -61,6 +65,7 @@ pub mod loading;
 pub mod mailbox;
 pub mod memory;
 pub mod migrations;
+pub mod node;
 pub mod process;
 pub mod pubsub;
 pub mod rates;
@@ -69,6 +74,7 @@ pub mod request;
 pub mod saves;
 pub mod scripts;
 pub mod session;
+pub mod slot_stats;
 pub mod socket;
 pub mod stats;
 pub mod subscriptions;
@@ -109,6 +115,7 @@ use rates::Rates;
 use replication::Replication;
 use saves::Saves;
 use scripts::Scripts;
+use slot_stats::SlotStats;
 use stats::Stats;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -202,6 +209,8 @@ pub struct Server {
     pub commandlog: CommandLogs,
     /// The collection of HOTKEYS.
     pub hotkeys: HotKeys,
+    /// What the commands on each slot have taken.
+    pub slot_stats: SlotStats,
     /// Times and frequencies of accesses to keys.
     pub accesses: Accesses,
     /// SCAN iterations.
@@ -317,6 +326,7 @@ impl Server {
             loading: Loading::default(),
             commandlog: CommandLogs::default(),
             hotkeys: HotKeys::default(),
+            slot_stats: SlotStats::default(),
             accesses: Accesses::new(now_ms),
             cursors: Cursors::default(),
             run_id,
@@ -428,7 +438,8 @@ impl Server {
 
     fn takes_redirect(&self, client: ClientId) -> bool {
         let info = self.clients.get(client);
-        info.is_some_and(|info| info.flags().contains(ClientFlags::TAKES_REDIRECT))
+        !self.engine.config.cluster_enabled
+            && info.is_some_and(|info| info.flags().contains(ClientFlags::TAKES_REDIRECT))
     }
 
     /// Ends the wait of a client because this server is a replica.

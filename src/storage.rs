@@ -57,6 +57,7 @@ pub use txn::keyspace::{KeyMeta, Value};
 pub use txn::{Expected, KEYS_AHEAD, Txn, View};
 
 use crate::encoding::Corrupt;
+use crate::encoding::keys::Layout;
 use engine::locks::Owner;
 
 /// The number of a DB, as SELECT takes it.
@@ -116,6 +117,10 @@ pub enum StorageError {
     /// The directory holds something that this build cannot read.
     #[error("storage: {0}")]
     Format(String),
+    /// The keys of the database are not laid out as `cluster-enabled` wants it; the layout that it
+    /// wants.
+    #[error("storage: {}", of_layout(*.0))]
+    Layout(Layout),
     /// An option of RocksDB is set with which the memtable would lose rows.
     #[error(
         "storage: RocksDB's option {option} must not be set with the memtable btree ({why}); \
@@ -146,6 +151,20 @@ pub enum StorageError {
     /// A file operation failed.
     #[error("storage: {0}")]
     Io(#[from] std::io::Error),
+}
+
+/// What to do with a database that has not the layout that is wanted.
+fn of_layout(wanted: Layout) -> &'static str {
+    match wanted {
+        Layout::Slots => {
+            "the database keeps its keys without slots: start it with `cluster-enabled no`, and move \
+             the keys with kedis_port to a server with an empty database and `cluster-enabled yes`"
+        }
+        Layout::Plain => {
+            "the database keeps its keys in slots: start it with `cluster-enabled yes`, and move the \
+             keys with kedis_port to a server with an empty database and `cluster-enabled no`"
+        }
+    }
 }
 
 impl From<rocksdb::Error> for StorageError {

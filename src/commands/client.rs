@@ -164,11 +164,20 @@ fn no_touch(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
+/// The word with which a client says that it may use keys of several slots at once, as a tool that
+/// brings the data of a server without slots.
+pub const CROSSES_SLOTS: &str = "cross-slots";
+
 /// CAPA: what the client can do besides. Unknown words are for other servers.
 fn capa(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let mut words = args.get(2..).unwrap_or_default().iter();
-    if words.any(|word| args::is(word, "REDIRECT")) {
-        ctx.session.info.set_flag(ClientFlags::TAKES_REDIRECT, true);
+    let words = args.get(2..).unwrap_or_default();
+    for (name, flag) in [
+        ("REDIRECT", ClientFlags::TAKES_REDIRECT),
+        (CROSSES_SLOTS, ClientFlags::CROSSES_SLOTS),
+    ] {
+        if words.iter().any(|word| args::is(word, name)) {
+            ctx.session.info.set_flag(flag, true);
+        }
     }
     ctx.reply.ok();
     Ok(())
@@ -246,6 +255,7 @@ const HELP: &[help::Topic] = &[
         &[
             "Say what this connection can do:",
             "* REDIRECT: go to the master when a replica says so",
+            "* CROSS-SLOTS: use keys of several slots at once, in a cluster of one master",
         ],
     ),
     ("GETNAME", &["The name of this connection."]),

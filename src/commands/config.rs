@@ -232,6 +232,7 @@ fn rewrite(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 fn resetstat(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     ctx.server.stats.reset();
     ctx.server.scripts.reset_stats();
+    ctx.server.slot_stats.reset();
     ctx.reply.ok();
     Ok(())
 }

@@ -5,6 +5,7 @@ use super::args::{self, Options};
 use super::client::{BAD_CLIENT_NAME, is_plain, set_name};
 use super::himport;
 use super::info::REDIS_VERSION;
+use super::info::process::mode;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
 use crate::commands::table::migrated::Migrated;
@@ -128,7 +129,12 @@ fn greet(ctx: &mut SessionCtx<'_>) {
     reply.int(if ctx.session.resp3 { 3 } else { 2 });
     reply.bulk(b"id");
     reply.int(ctx.session.info.id.0 as i64);
-    for (key, value) in [("mode", "standalone"), ("role", "master")] {
+    let role = match ctx.server.replication.is_replica() {
+        true => "replica",
+        false => "master",
+    };
+    let mode = mode(&ctx.server.config.load());
+    for (key, value) in [("mode", mode), ("role", role)] {
         reply.bulk(key.as_bytes());
         reply.bulk(value.as_bytes());
     }
@@ -162,6 +168,9 @@ fn select(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if i32::try_from(number).is_err() {
         return Err(Error::OUT_OF_I32);
     }
+    if number != 0 && ctx.server.engine.config.cluster_enabled {
+        return Err(Error::text("ERR SELECT is not allowed in cluster mode"));
+    }
     let db = u16::try_from(number)
         .ok()
         .filter(|db| *db < ctx.server.engine.config.databases)
@@ -188,6 +197,7 @@ fn reset(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
         ClientFlags::NO_TOUCH,
         ClientFlags::READS_REPLICA,
         ClientFlags::IMPORT_SOURCE,
+        ClientFlags::CROSSES_SLOTS,
     ] {
         session.info.set_flag(flag, false);
     }

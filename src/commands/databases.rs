@@ -52,6 +52,9 @@ fn flushall(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 fn swapdb(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    if ctx.server.engine.config.cluster_enabled {
+        return Err(Error::text("ERR SWAPDB is not allowed in cluster mode"));
+    }
     let number = |arg: &[u8], refusal: &'static str| {
         num::parse_i64(arg)
             .and_then(|n| i32::try_from(n).ok())

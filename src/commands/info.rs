@@ -13,7 +13,7 @@
 
 mod counters;
 mod data;
-mod process;
+pub(in crate::commands) mod process;
 mod replication;
 
 use super::{CmdResult, Command, Flags, SessionCtx};

@@ -58,7 +58,8 @@ fn keys(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     } else {
         let takes_all = pattern == b"*";
         let reply = &mut *ctx.reply;
-        keyspace::walk(ctx.view, ctx.db, &prefix, None, None, |key, _| {
+        let within = keyspace::places(ctx.view.layout(), pattern, &prefix);
+        keyspace::walk(ctx.view, ctx.db, &within, None, None, |key, _| {
             if takes_all || glob::matches(pattern, key, false) {
                 reply.bulk(key);
                 matching += 1;
@@ -123,6 +124,9 @@ fn move_other_db(args: &[&[u8]]) -> SmallVec<[DbIndex; 2]> {
 }
 
 fn move_key(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    if ctx.server.engine.config.cluster_enabled {
+        return Err(Error::text("ERR MOVE is not allowed in cluster mode"));
+    }
     let to = db_index(args[2], ctx.server.engine.config.databases)?;
     if to == ctx.db {
         return Err(SAME_OBJECT);

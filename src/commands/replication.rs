@@ -13,10 +13,12 @@ use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
 use crate::encoding::ROWS_VERSION;
 use crate::encoding::binlog::{Offset, Position};
+use crate::encoding::keys::Layout;
 use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::clients::ClientFlags;
 use crate::state::config::{Config, MasterAddr, words};
+use crate::state::node::Node;
 use crate::state::replication::{Announcement, Failover, Feeding, Filter, LinkPhase, Psync};
 use crate::state::request::Request;
 use crate::state::waiters::AckWait;
@@ -37,6 +39,11 @@ const DIALECT: &str = "kedis";
 /// The value of `REPLCONF capa` with which a tool announces that it reads sets whose members have
 /// times. Redis ignores values that it does not know.
 pub const SET_TIMES: &str = "set-times";
+
+/// A replica that gets this reads no rows, but what any Redis sends.
+const OTHER_LAYOUT: Error = Error::text(
+    "ERR the master and the replica differ in cluster-enabled, and so do their rows: they speak as Redis does",
+);
 
 const ZERO_OR_ONE: Error = Error::text("ERR value is out of range, value must between 0 and 1");
 
@@ -189,6 +196,18 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
             }
         }
         b"version" => {}
+        b"layout" => {
+            let layouts = [Layout::Plain, Layout::Slots];
+            let layout = layouts.into_iter().find(|l| value == l.name().as_bytes());
+            announced.layout = layout;
+            if layout != Some(ctx.server.engine.layout) {
+                return Err(OTHER_LAYOUT);
+            }
+        }
+        b"cluster-node" => {
+            let node = std::str::from_utf8(value).ok().and_then(Node::parse);
+            announced.node = Some(node.ok_or(Error::Syntax)?);
+        }
         _ => {
             let message = [b"ERR Unrecognized REPLCONF option: ", option].concat();
             return Err(Error::Bytes(message));
@@ -244,6 +263,10 @@ fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         return Err(Error::Op(OpError::NotInteger));
     };
     let announced = ctx.session.announced.take().unwrap_or_default();
+    let layout = ctx.server.engine.layout;
+    if announced.format.is_some() && announced.layout.unwrap_or_default() != layout {
+        return Err(OTHER_LAYOUT);
+    }
     if let Some(other) = announced.format
         && other != ROWS_VERSION
     {

@@ -2,7 +2,7 @@
 //!
 //! A call visits COUNT keys, starting at the position of the cursor (see
 //! [`crate::state::cursors`]). If the pattern has a literal prefix, it visits only keys with
-//! that prefix.
+//! that prefix, or with the slot that the pattern names.
 
 use super::args::Options;
 use super::{CmdResult, Command, Error, ReadCtx};
@@ -145,7 +145,9 @@ fn scan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         };
         let bounds = Some(&mut bounds);
         let start = start.as_deref();
-        keyspace::walk(ctx.view, ctx.db, &prefix, start, bounds, |key, kind| {
+        let pattern = request.pattern.unwrap_or(b"*");
+        let within = keyspace::places(ctx.view.layout(), pattern, &prefix);
+        keyspace::walk(ctx.view, ctx.db, &within, start, bounds, |key, kind| {
             if request.takes(key, kind.name()) {
                 reply.bulk(key);
                 matching += 1;

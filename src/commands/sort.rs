@@ -7,6 +7,7 @@
 use super::acl::check::{Place, may_read_every_key};
 use super::args::Options;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx, registry};
+use crate::base::slots;
 use crate::commands::table::spec::Group;
 use crate::state::{Server, Session};
 use crate::storage::Direction;
@@ -25,6 +26,12 @@ const DENIED_BY: Error =
     Error::text("ERR BY option of SORT denied due to insufficient ACL permissions.");
 const DENIED_GET: Error =
     Error::text("ERR GET option of SORT denied due to insufficient ACL permissions.");
+const BY_LEAVES_SLOT: Error = Error::text(
+    "ERR BY option of SORT denied in Cluster mode when keys formed by the pattern may be in different slots.",
+);
+const GET_LEAVES_SLOT: Error = Error::text(
+    "ERR GET option of SORT denied in Cluster mode when keys formed by the pattern may be in different slots.",
+);
 
 /// Whether the user of the client may read every key with the command.
 fn may_read_any(
@@ -54,12 +61,17 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// `reads_any`: the user may read the keys that patterns name, which may be any.
+    /// `reads_any`: the user may read the keys that patterns name, which may be any. `in_cluster`:
+    /// they must be in the slot of the key.
     fn parse(
         args: &'a [&'a [u8]],
         may_store: bool,
+        in_cluster: bool,
         reads_any: impl Fn() -> bool,
     ) -> Result<Request<'a>, Error> {
+        let leaves_slot = |pattern: &[u8]| {
+            in_cluster && slots::of_pattern(pattern) != Some(slots::of_key(args[1]))
+        };
         let mut request = Request {
             order: Order {
                 alpha: false,
@@ -91,15 +103,22 @@ impl<'a> Request<'a> {
             } else if options.left() >= 2 && options.word("BY") {
                 let by = options.value()?;
                 request.unsorted |= !by.contains(&b'*');
+                if by.contains(&b'*') && leaves_slot(by) {
+                    return Err(BY_LEAVES_SLOT);
+                }
                 if by.contains(&b'*') && !reads_any() {
                     return Err(DENIED_BY);
                 }
                 request.order.by = Some(Pattern::new(by));
             } else if options.left() >= 2 && options.word("GET") {
+                let get = options.value()?;
+                if get != b"#" && leaves_slot(get) {
+                    return Err(GET_LEAVES_SLOT);
+                }
                 if !reads_any() {
                     return Err(DENIED_GET);
                 }
-                request.get.push(Pattern::new(options.value()?));
+                request.get.push(Pattern::new(get));
             } else {
                 return Err(Error::Syntax);
             }
@@ -198,7 +217,8 @@ fn answer(
 }
 
 fn sort_ro(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let mut request = Request::parse(args, false, || {
+    let in_cluster = ctx.server.engine.config.cluster_enabled;
+    let mut request = Request::parse(args, false, in_cluster, || {
         may_read_any(ctx.server, ctx.session, ctx.db, args, &SORT_RO)
     })?;
     request.for_script = ctx.session.is_script;
@@ -208,7 +228,8 @@ fn sort_ro(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 fn sort(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let mut request = Request::parse(args, true, || {
+    let in_cluster = ctx.server.engine.config.cluster_enabled;
+    let mut request = Request::parse(args, true, in_cluster, || {
         may_read_any(ctx.server, ctx.session, ctx.db, args, &SORT)
     })?;
     request.for_script = ctx.session.is_script;
@@ -370,7 +391,7 @@ mod tests {
             let mut found = None;
             store_key(&args, &mut |index| found = Some(index));
             assert_eq!(found, expected, "{line}");
-            if let Ok(request) = Request::parse(&args, true, || true) {
+            if let Ok(request) = Request::parse(&args, true, false, || true) {
                 assert_eq!(request.store, expected.map(|i: usize| args[i]), "{line}");
             }
         }

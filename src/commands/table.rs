@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`spec`] | the row of a command |
 //! | [`keys`] | in a row: key specs, which say where the keys are |
+//! | `slots` | in which slots the keys are |
 //! | [`syntax`] | in a row: the arguments, for COMMAND DOCS |
 //! | [`tips`] | in a row: what proxies have to know |
 //! | [`secrets`] | in a row: which arguments are not shown to others |
@@ -21,6 +22,7 @@ pub mod migrated;
 pub mod names;
 pub mod registry;
 pub mod secrets;
+mod slots;
 pub mod spec;
 pub mod syntax;
 pub mod tips;

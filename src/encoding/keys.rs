@@ -1,6 +1,7 @@
 //! The keys of all rows of a DB's column family.
 
 use super::{CollectionId, Corrupt, ValueType, reader::Reader, score, tag};
+use crate::base::slots;
 use crate::base::time::UnixMs;
 use smallvec::SmallVec;
 
@@ -27,15 +28,98 @@ fn fill(key: &mut RowKey, tag: u8, parts: &[&[u8]]) {
     }
 }
 
-/// `01 ‖ user key`.
-pub fn meta(user_key: &[u8]) -> RowKey {
-    build(tag::META, &[user_key])
+/// Where all meta rows of a DB begin, and where they end.
+pub const METAS: ([u8; 1], [u8; 1]) = ([tag::META], [tag::META + 1]);
+
+/// What stands in the keys of meta rows: their *place*, which is all behind the tag. The format row
+/// of a database says which one it has; only the number of a slot depends on the user key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Layout {
+    /// The user key.
+    #[default]
+    Plain = 0,
+    /// The slot of the user key, 2 bytes, and the user key: so the keys of a slot are one range.
+    Slots = 1,
 }
 
-/// The user key of a meta row.
-pub fn user_key_of_meta(row_key: &[u8]) -> Result<&[u8], Corrupt> {
+impl Layout {
+    /// Whether the keys are in slots.
+    pub fn with_slots(slots: bool) -> Layout {
+        match slots {
+            true => Layout::Slots,
+            false => Layout::Plain,
+        }
+    }
+
+    /// Its name between servers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::Plain => "plain",
+            Layout::Slots => "slots",
+        }
+    }
+
+    /// The layout of this number.
+    pub(super) fn from_byte(byte: u8) -> Option<Layout> {
+        [Layout::Plain, Layout::Slots]
+            .into_iter()
+            .find(|layout| *layout as u8 == byte)
+    }
+
+    /// The row of a key: `01 ‖ user key`, or `01 ‖ slot (2) ‖ user key`.
+    #[inline(always)]
+    pub fn meta(self, user_key: &[u8]) -> RowKey {
+        match self {
+            Layout::Plain => build(tag::META, &[user_key]),
+            Layout::Slots => self.meta_in(slots::of_key(user_key), user_key),
+        }
+    }
+
+    /// Where the rows of the keys in a slot begin that begin with a prefix.
+    pub fn meta_in(self, slot: u16, prefix: &[u8]) -> RowKey {
+        match self {
+            Layout::Plain => build(tag::META, &[prefix]),
+            Layout::Slots => build(tag::META, &[&slot.to_be_bytes(), prefix]),
+        }
+    }
+
+    /// The user key of a meta row.
+    pub fn user_key(self, row_key: &[u8]) -> Result<&[u8], Corrupt> {
+        self.key_at(place_of_meta(row_key)?)
+    }
+
+    /// The user key at a place.
+    pub fn key_at(self, place: &[u8]) -> Result<&[u8], Corrupt> {
+        let before = match self {
+            Layout::Plain => 0,
+            Layout::Slots => 2,
+        };
+        place.get(before..).ok_or(Corrupt("meta"))
+    }
+
+    /// The slot and the user key of a meta row that may be damaged; without slots it is 0.
+    pub fn checked(self, row_key: &[u8]) -> Result<(u16, &[u8]), Corrupt> {
+        let user_key = self.user_key(row_key)?;
+        if self == Layout::Plain {
+            return Ok((0, user_key));
+        }
+        let slot = slots::of_key(user_key);
+        match row_key.get(1..3) == Some(&slot.to_be_bytes()) {
+            true => Ok((slot, user_key)),
+            false => Err(Corrupt("slot")),
+        }
+    }
+}
+
+/// The meta row at a place, or where those from there on begin.
+pub fn meta_at(place: &[u8]) -> RowKey {
+    build(tag::META, &[place])
+}
+
+/// The place of a meta row.
+pub fn place_of_meta(row_key: &[u8]) -> Result<&[u8], Corrupt> {
     match row_key.split_first() {
-        Some((&tag::META, user_key)) => Ok(user_key),
+        Some((&tag::META, place)) => Ok(place),
         _ => Err(Corrupt("meta")),
     }
 }
@@ -252,7 +336,10 @@ mod tests {
     fn golden_bytes() {
         let id = CollectionId(0x0102);
         let id_hex = [0u8, 0, 0, 0, 0, 0, 1, 2];
-        assert_eq!(meta(b"k").as_slice(), b"\x01k");
+        assert_eq!(Layout::Plain.meta(b"k").as_slice(), b"\x01k");
+        // The slot of "a" is 15495.
+        assert_eq!(Layout::Slots.meta(b"a").as_slice(), b"\x01\x3C\x87a");
+        assert_eq!(Layout::Slots.meta(b"{a}b").as_slice(), b"\x01\x3C\x87{a}b");
         let mut want = vec![0x06];
         want.extend(id_hex);
         want.extend([0x7F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]);
@@ -275,6 +362,26 @@ mod tests {
         assert_eq!(split_base(&base(id)), Some(id));
         assert_eq!(split_base(&indexed(tag::FRAGMENT, id, 0)), None);
         assert_eq!(split_base(&indexed(tag::LIST_ITEM, id, -1)), None);
+    }
+
+    #[test]
+    fn layouts_read_back_and_refuse_other_slots() {
+        assert_eq!((Layout::Plain as u8, Layout::Slots as u8), (0, 1));
+        for layout in [Layout::Plain, Layout::Slots] {
+            assert_eq!(Layout::from_byte(layout as u8), Some(layout));
+            for key in [&b""[..], b"a", b"\0\xFF"] {
+                let row = layout.meta(key);
+                assert_eq!(layout.user_key(&row), Ok(key));
+                assert_eq!(layout.checked(&row).map(|(_, key)| key), Ok(key));
+                assert_eq!(meta_at(place_of_meta(&row).unwrap()), row);
+                assert!(METAS.0.as_slice() <= row.as_slice() && row.as_slice() < &METAS.1[..]);
+            }
+        }
+        assert_eq!(Layout::from_byte(2), None);
+        let slots = Layout::Slots;
+        assert!(slots.checked(b"\x01\0\0a").is_err());
+        assert!(slots.user_key(b"\x01\0").is_err());
+        assert!(slots.user_key(b"\x02\0\0a").is_err());
     }
 
     #[test]

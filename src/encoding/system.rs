@@ -1,9 +1,11 @@
 //! System rows, in the column family `default`.
 //!
 //! ```text
-//! 'F'                → format version (4)
+//! 'F'                → layout of meta rows (1): 0 plain, 1 with slots ‖ format version (3)
 //! 'H'                → key of the database's hash (16 random bytes)
 //! 'R'                → replication id, 40 hexadecimal digits
+//! 'N'                → id of this server as a node of a cluster, 40 hexadecimal digits; only with
+//!                      `cluster-enabled`
 //! 'A'                → histories that this one continues, oldest first: id (40 digits) ‖ end (8)
 //! 'M'                → how far a Redis master's stream was applied: history id (40 digits)
 //!                      ‖ binlog position (8) ‖ the master's id (40 digits) ‖ offset of the
@@ -17,6 +19,7 @@
 //!                      ‖ per keyspace below 16: id (4) ‖ keys (8) ‖ keys with an expiry (8)
 //! 'C' ‖ keyspace (4) → keys (8) ‖ keys with an expiry (8), of the keyspaces from 16 on
 //! 'E' ‖ keyspace (4) → keys some elements of which have an expiry of their own (8)
+//! 'K' ‖ keyspace (4) ‖ slot (2) → keys (8), of the slots that have some; only with slots
 //! 'V' ‖ segment (8)  → binlog position from which on no row refers to this segment of the value
 //!                      log (8)
 //! ```
@@ -26,7 +29,8 @@
 //! keyspace without one has no such key, or comes from version 3, which did not count them.
 
 use super::binlog::Position;
-use super::{Corrupt, reader::Reader};
+use super::keys::Layout;
+use super::{Corrupt, FORMAT_VERSION, reader::Reader};
 
 /// Key of the format version.
 pub const FORMAT: &[u8] = b"F";
@@ -34,6 +38,8 @@ pub const FORMAT: &[u8] = b"F";
 pub const HASH_KEY: &[u8] = b"H";
 /// Key of the replication id.
 pub const REPLICATION_ID: &[u8] = b"R";
+/// Key of the id as a node of a cluster.
+pub const NODE_ID: &[u8] = b"N";
 /// Key of the histories that the database's own continues.
 pub const ANCESTORS: &[u8] = b"A";
 /// Key of the row with the position up to which a Redis master's stream was applied.
@@ -50,6 +56,8 @@ pub const STATE: &[u8] = b"S";
 pub const COUNTS_TAG: u8 = b'C';
 /// First byte of the rows that count the keys with timed elements.
 pub const TIMED_TAG: u8 = b'E';
+/// First byte of the rows that count the keys of slots.
+pub const SLOT_TAG: u8 = b'K';
 /// Keyspaces below this number have their counts in the state row, which every commit writes. With
 /// the counts of thousands of keyspaces it would be long.
 const COUNTED_IN_STATE: u32 = 16;
@@ -113,6 +121,36 @@ pub fn split_counts_row(row_key: &[u8]) -> Result<KeyspaceId, Corrupt> {
 pub fn timed_row(id: KeyspaceId) -> [u8; 5] {
     let [a, b, c, d] = id.0.to_be_bytes();
     [TIMED_TAG, a, b, c, d]
+}
+
+/// The value of the row of the format version.
+pub fn encode_format(layout: Layout) -> [u8; 4] {
+    let [_, version @ ..] = FORMAT_VERSION.to_be_bytes();
+    let [a, b, c] = version;
+    [layout as u8, a, b, c]
+}
+
+/// Reads that value: the layout, which this build may not know, and the version.
+pub fn decode_format(row: &[u8]) -> Result<(Option<Layout>, u32), Corrupt> {
+    let row = <[u8; 4]>::try_from(row).map_err(|_| Corrupt("format version"))?;
+    let [layout, a, b, c] = row;
+    Ok((Layout::from_byte(layout), u32::from_be_bytes([0, a, b, c])))
+}
+
+/// The key of the row that counts the keys of a slot.
+pub fn slot_row(id: KeyspaceId, slot: u16) -> [u8; 7] {
+    let ([a, b, c, d], [high, low]) = (id.0.to_be_bytes(), slot.to_be_bytes());
+    [SLOT_TAG, a, b, c, d, high, low]
+}
+
+/// The keyspace and the slot of such a row, and its count.
+pub fn decode_slot(row_key: &[u8], row: &[u8]) -> Result<(KeyspaceId, u16, u64), Corrupt> {
+    let mut r = Reader::new(row_key, "slot");
+    r.take(1)?;
+    let id = KeyspaceId(r.u32()?);
+    let slot = r.array().map(u16::from_be_bytes)?;
+    let keys = Reader::new(row, "slot").u64()?;
+    Ok((id, slot, keys))
 }
 
 /// Reads the value of such a row.
@@ -367,6 +405,28 @@ mod tests {
         let head = [1u64, 2, 3].map(u64::to_be_bytes).concat();
         assert_eq!(row, [&head[..], &[0, 0, 0, 7], &bytes].concat());
         assert_eq!(State::decode(&row), Ok(state));
+    }
+
+    #[test]
+    fn the_format_row_says_the_layout() {
+        assert_eq!(encode_format(Layout::Plain), FORMAT_VERSION.to_be_bytes());
+        assert_eq!(encode_format(Layout::Slots), [1, 0, 0, 4]);
+        for layout in [Layout::Plain, Layout::Slots] {
+            let read = decode_format(&encode_format(layout));
+            assert_eq!(read, Ok((Some(layout), FORMAT_VERSION)));
+        }
+        assert_eq!(decode_format(&[2, 0, 0, 9]), Ok((None, 9)));
+        assert!(decode_format(&[0, 0, 4]).is_err());
+    }
+
+    #[test]
+    fn counts_of_slots_have_these_bytes() {
+        let row = slot_row(KeyspaceId(0x0102), 0x0304);
+        assert_eq!(row, *b"K\0\0\x01\x02\x03\x04");
+        let read = decode_slot(&row, &5u64.to_be_bytes());
+        assert_eq!(read, Ok((KeyspaceId(0x0102), 0x0304, 5)));
+        assert!(decode_slot(&row[..6], &[0; 8]).is_err());
+        assert!(decode_slot(&row, &[0; 7]).is_err());
     }
 
     #[test]

@@ -15,6 +15,7 @@
 pub(super) mod admission;
 pub(super) mod locking;
 mod report;
+pub(super) mod slots;
 mod tick;
 
 use admission::may_grow;
@@ -313,6 +314,8 @@ impl Executor {
             sends && (session.gets_messages() || self.tick.outbox.is_for(session.info.id));
         let reply_bytes = reply.len().saturating_sub(start);
         self.count(session, found, args, failed, reply_bytes);
+        // That of EXEC.
+        session.slot.set(None);
         let commands = 1 + std::mem::take(&mut self.tick.commands_in_unit);
         session.info.commands.fetch_add(commands, Ordering::Relaxed);
     }

@@ -24,6 +24,7 @@ use super::Executor;
 use super::Stop;
 use super::unit::Scope;
 use crate::base::num;
+use crate::base::slots::Slots;
 use crate::commands::info::REDIS_VERSION;
 use crate::commands::{Command, Error, Flags, Handler, Own, ScriptCall};
 use crate::lua::api::sha1_hex;
@@ -65,6 +66,8 @@ const BAD_KEYS: Error = Error::text("ERR Bad number of keys provided");
 const NO_FUNCTION: Error = Error::text(lua::NO_FUNCTION);
 const WRITE_FLAG: Error =
     Error::text("ERR Can not execute a script with write flag using *_ro command.");
+const NO_CLUSTER: Error =
+    Error::text("ERR Can not run script on cluster, 'no-cluster' flag is set.");
 const READ_ONLY: Error = Error::text("ERR Write commands are not allowed from read-only scripts.");
 const UNKNOWN: Error = Error::text("ERR Unknown Redis command called from script");
 const ARITY: Error = Error::text("ERR Wrong number of args calling Redis command from script");
@@ -345,6 +348,10 @@ impl Executor {
             }
         };
         let flags = code.flags();
+        let stays_out = flags.is_some_and(|flags| flags.contains(ScriptFlags::NO_CLUSTER));
+        if stays_out && self.thread.config.cluster_enabled {
+            return Err(NO_CLUSTER.into());
+        }
         self.check_stale(flags)?;
         let no_writes = flags.is_some_and(|flags| flags.contains(ScriptFlags::NO_WRITES));
         if flags.is_some() && call.is_read_only() && !no_writes {
@@ -459,6 +466,27 @@ impl Executor {
         Ok(())
     }
 
+    /// The session of a script of this client.
+    fn session_of(
+        &self,
+        client: &Session,
+        code: &Code,
+        given: &Given<'_>,
+        pending: bool,
+    ) -> Session {
+        let mut session = client.for_script(self.began_on_replica(), pending);
+        if self.thread.config.cluster_enabled {
+            // A script that declares nothing may use keys of any slot, as before there were flags.
+            session.crosses_slots = code
+                .flags()
+                .is_none_or(|flags| flags.contains(ScriptFlags::ALLOW_CROSS_SLOT_KEYS));
+            if let Some(slot) = Slots::of(given.keys.iter().copied()).one() {
+                session.slot.set(Some(slot));
+            }
+        }
+        session
+    }
+
     fn run_script(
         &mut self,
         scripts: &mut ThreadScripts,
@@ -492,7 +520,7 @@ impl Executor {
             }
             let limits = run_limits.limits(None);
             let mut host = ScriptHost {
-                session: session.for_script(self.began_on_replica(), pending),
+                session: self.session_of(session, code, given, pending),
                 executor: self,
                 read_only,
                 replicates: true,

@@ -37,6 +37,8 @@ impl Client {
     pub fn with(change: impl FnOnce(&mut StorageConfig)) -> Client {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut storage = StorageConfig::for_tests(dir.path().join("db"));
+        // Commands of a cluster's node refuse what most tests do.
+        storage.cluster_enabled = false;
         change(&mut storage);
         let engine = Engine::open(storage).expect("a new database");
         let server = Server::new(

@@ -8,6 +8,7 @@ use super::Executor;
 use super::Stop;
 use super::dispatch::admission::may_grow;
 use super::dispatch::locking::MANY_WORDS;
+use super::dispatch::slots::is_for_library;
 use super::unit::Scope;
 use crate::base::num;
 use crate::commands::table::registry::Registered;
@@ -165,8 +166,7 @@ impl Executor {
             return error;
         }
         session.end_multi(&self.server.chores);
-        // A redirection is for the client's library, which looks for its code.
-        match error.to_string().starts_with("REDIRECT ") {
+        match is_for_library(&error) {
             true => error,
             false => discarded(&error),
         }
@@ -196,6 +196,7 @@ impl Executor {
             Own::Script(call) => return self.script(call, session, command, args, reply),
             Own::Exec => {
                 let multi = session.take_multi().ok_or(EXEC_ALONE)?;
+                session.slot.set(multi.traits.slots.one());
                 let done = self.exec(session, &multi, reply);
                 self.thread.ahead.clear();
                 match done {

@@ -1,10 +1,11 @@
 //! A connection to one of the two servers: commands out, replies in.
 
 use super::error::{Error, Result};
-use super::options::Endpoint;
+use super::options::{Endpoint, TARGET};
 use super::throttle::Throttle;
 use super::{Stop, sleep};
 use crate::base::num;
+use crate::commands::CROSSES_SLOTS;
 use crate::resp::encode::command;
 use crate::resp::{Extent, Input, Value, decode};
 use crate::sys::pause::is_pause;
@@ -98,6 +99,11 @@ impl Conn {
             conn.ask(&auth)?;
         }
         conn.ask(&["PING"])?;
+        if endpoint.role == TARGET {
+            // A Kedis that is a whole cluster takes transactions and commands of a source without
+            // slots then; to others the word means nothing.
+            conn.ask_maybe(&["CLIENT", "CAPA", CROSSES_SLOTS])?;
+        }
         Ok(conn)
     }
 

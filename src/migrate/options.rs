@@ -189,7 +189,7 @@ impl Options {
     /// The target, with its credentials.
     pub fn target(&self) -> Endpoint {
         Endpoint {
-            role: "target",
+            role: TARGET,
             address: self.dst_addr.clone(),
             user: self.dst_user.clone(),
             password: self.dst_password.clone(),
@@ -222,6 +222,9 @@ fn tls(ca: &Option<PathBuf>, certificate: &Option<PathBuf>, key: &Option<PathBuf
         ..Settings::default()
     }
 }
+
+/// The role of the server that data are written to.
+pub(super) const TARGET: &str = "target";
 
 /// A server with credentials.
 #[derive(Debug, Clone)]

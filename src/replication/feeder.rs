@@ -131,6 +131,8 @@ pub(super) struct Feeder<'s> {
     queued_at: Instant,
     /// When the replica was last sent the end of the binlog.
     reported_at: Instant,
+    /// The nodes of the cluster that it was told of, and when that was last looked at.
+    told: (String, Option<Instant>),
 }
 
 impl<'s> Feeder<'s> {
@@ -185,6 +187,7 @@ impl<'s> Feeder<'s> {
             drained_at: Instant::now(),
             queued_at: Instant::now(),
             reported_at: Instant::now(),
+            told: (String::new(), None),
         })
     }
 
@@ -371,6 +374,7 @@ impl<'s> Feeder<'s> {
             self.check_history()?;
             let more = self.unsent() <= self.pause && self.read_binlog()?;
             self.queue_messages();
+            self.tell_nodes();
             hold.advance(match self.psync.is_sync {
                 true => self.next,
                 false => self.replica.acked.load(Ordering::Relaxed).min(self.next),
@@ -410,6 +414,23 @@ impl<'s> Feeder<'s> {
                 wire::publish(&mut self.out, &message);
             }
         }
+    }
+
+    /// Tells a node of the cluster of all others, if that has changed.
+    fn tell_nodes(&mut self) {
+        let (told, at) = &self.told;
+        let is_due = at.is_none_or(|at| at.elapsed() >= REPORT_EVERY);
+        if self.psync.announced.node.is_none() || self.is_redis() || !is_due {
+            return;
+        }
+        let text = match self.server.config.load().cluster_enabled {
+            true => self.server.cluster_nodes(None).text(),
+            false => String::new(),
+        };
+        if text != *told {
+            self.queue_command(&[b"REPL_NODES", text.as_bytes()]);
+        }
+        self.told = (text, Some(Instant::now()));
     }
 
     /// Appends rows of the binlog; returns whether there may be more.

@@ -13,13 +13,14 @@
 //! breaks before, the received part is discarded.
 
 mod ahead;
+mod handshake;
 mod peer;
 mod redis;
 
 use super::failover;
 use super::wire::{self, FromMaster};
 use crate::base::recurring::Recurring;
-use crate::commands::replication::{dialect, end_failover, note_master};
+use crate::commands::replication::{end_failover, note_master};
 use crate::commands::{Error, add_library};
 use crate::encoding::binlog::Position;
 use crate::exec::{ApplyError, Executor};
@@ -49,9 +50,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Valkey writes RDB files in the format of its replica's announced version. This is the
-/// first version whose format contains everything that can be read here.
-const FILES_OF_VALKEY: &[u8] = b"9.0.0";
 /// Delay between two attempts.
 const RETRY: Duration = Duration::from_secs(1);
 /// The same after an error that will recur, and that leads to a full sync.
@@ -354,6 +352,7 @@ impl<'s> Follower<'s> {
     fn follow(&mut self) -> Result<std::convert::Infallible, End> {
         let link = &self.server.replication.link;
         self.relays = false;
+        link.set_nodes(Vec::new());
         self.enter(LinkPhase::Connecting);
         let socket = self.connect()?;
         link.set_socket(Some(socket.try_clone()?));
@@ -478,68 +477,6 @@ impl<'s> Follower<'s> {
             };
         }
         Err(io::Error::from(io::ErrorKind::TimedOut).into())
-    }
-
-    /// Handshake; returns the master's dialect.
-    fn shake_hands(&self, peer: &mut Peer<'_>) -> Result<Dialect, End> {
-        let config = self.server.config.load();
-        let pong = peer.ask(&[b"PING"])?;
-        let locked = ["-NOAUTH", "-NOPERM", "-ERR operation not permitted"];
-        if pong.starts_with('-') && !locked.iter().any(|text| pong.starts_with(text)) {
-            return Err(refused("PING", &pong));
-        }
-        if !config.masterauth.0.is_empty() {
-            let user = config.masteruser.as_bytes();
-            let password: &[u8] = config.masterauth.0.as_ref();
-            let answer = match user {
-                b"" => peer.ask(&[b"AUTH", password])?,
-                user => peer.ask(&[b"AUTH", user, password])?,
-            };
-            if answer.starts_with('-') {
-                log::warn!("Unable to AUTH to MASTER: {answer}");
-                return Err(refused("AUTH", &answer));
-            }
-        }
-        let port = match config.replica_announce_port {
-            0 if config.tls_replication && config.tls_port != 0 => config.tls_port.into(),
-            0 => self.server.port.load(Ordering::Relaxed),
-            port => port.into(),
-        };
-        let port = port.to_string();
-        let ip = config.replica_announce_ip.as_bytes();
-        let dialect = dialect();
-        let mut options: Vec<Vec<&[u8]>> = vec![vec![b"listening-port", port.as_bytes()]];
-        if !ip.is_empty() {
-            options.push(vec![b"ip-address", ip]);
-        }
-        options.push(vec![b"capa", b"eof", b"capa", b"psync2"]);
-        options.push(vec![b"version", FILES_OF_VALKEY]);
-        options.push(vec![b"capa", dialect.as_bytes()]);
-        for words in options {
-            let answer = self.replconf(peer, &words)?;
-            if answer.starts_with('-') {
-                // Old masters answer so, and can be followed all the same.
-                log::debug!("the master refused REPLCONF: {answer}");
-            }
-        }
-        // Only Kedis knows this option.
-        let run_id = self.server.run_id.as_bytes();
-        match self.replconf(peer, &[b"run-id", run_id])?.as_str() {
-            "+OK" => Ok(Dialect::Kedis),
-            _ => Ok(Dialect::Redis),
-        }
-    }
-
-    fn replconf(&self, peer: &mut Peer<'_>, words: &[&[u8]]) -> Result<String, End> {
-        let args: Vec<&[u8]> = [&b"REPLCONF"[..]]
-            .into_iter()
-            .chain(words.iter().copied())
-            .collect();
-        let answer = peer.ask(&args)?;
-        match answer.starts_with("-NOAUTH") {
-            true => Err(refused("REPLCONF", &answer)),
-            false => Ok(answer),
-        }
     }
 
     /// Sends PSYNC with a position of a history. Returns the answer.
@@ -714,6 +651,10 @@ impl<'s> Follower<'s> {
             }
             (FromMaster::Ping { position }, None) => {
                 link.master_next.store(position, Ordering::Relaxed);
+                Ok(())
+            }
+            (FromMaster::Nodes { nodes }, _) => {
+                link.set_nodes(nodes);
                 Ok(())
             }
             (FromMaster::GetAck, _) => Ok(()),

@@ -11,6 +11,7 @@
 //! REPL_ROW               position row                                 one row of the binlog
 //! REPL_HISTORY           id                                           new id of the history from here on
 //! REPL_PUBLISH           shard channel message                        for subscribers of the replica
+//! REPL_NODES             lines                                        the nodes of the cluster, to one of them
 //! REPL_PING              position unix-ms                             end of the master's binlog
 //! REPLCONF GETACK *                                                   asks for an acknowledgement
 //! ```
@@ -28,6 +29,7 @@ use crate::base::hash::crc64;
 use crate::base::num;
 use crate::encoding::binlog::{Offset, Position, Row};
 use crate::resp::encode::{argument, argument_head, command, command_head};
+use crate::state::node::{Node, parse_nodes};
 use crate::state::replication::Published;
 use crate::state::subscriptions::SubscriptionKind;
 use crate::storage::DbIndex;
@@ -138,6 +140,9 @@ pub(super) enum FromMaster<'a> {
     Ping {
         position: Position,
     },
+    Nodes {
+        nodes: Vec<Node>,
+    },
     GetAck,
 }
 
@@ -167,6 +172,9 @@ pub(super) fn from_master<'a>(args: &[&'a [u8]]) -> Option<FromMaster<'a>> {
             },
             channel,
             message,
+        },
+        [b"REPL_NODES", lines] => FromMaster::Nodes {
+            nodes: parse_nodes(lines)?,
         },
         [b"REPL_PING", position, _] => FromMaster::Ping {
             position: self::position(position)?,

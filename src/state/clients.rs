@@ -40,6 +40,8 @@ bitflags::bitflags! {
         const READS_REPLICA = 1 << 11;
         /// Brings the data of another server (CLIENT IMPORT-SOURCE): to it no key has expired.
         const IMPORT_SOURCE = 1 << 12;
+        /// May use keys of several slots at once (CLIENT CAPA cross-slots).
+        const CROSSES_SLOTS = 1 << 13;
         /// Gets invalidations of keys that it has read.
         const TRACKING = 1 << 16;
         /// Gets invalidations of all keys with some prefixes instead.

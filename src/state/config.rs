@@ -17,6 +17,7 @@ mod args;
 mod docs;
 mod events;
 mod file;
+mod hostname;
 mod kind;
 mod lex;
 mod logs;
@@ -53,9 +54,10 @@ pub use params::{Config, Flag, Param};
 pub use rewrite::replace_file;
 pub use shared::SharedConfig;
 pub use types::{
-    AllowAccess, AppendFsync, BufferLimit, BufferLimits, BusyScope, Directory, DumpName, FileName,
-    LogFormat, LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames,
-    SanitizePayload, SavePoints, Secret, TlsAuthClients, TlsAuthClientsUser, UserLines, WordFlags,
+    AllowAccess, AppendFsync, BufferLimit, BufferLimits, BusyScope, Directory, DumpName,
+    EndpointType, FileName, LogFormat, LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent,
+    Percentiles, Renames, SanitizePayload, SavePoints, Secret, TlsAuthClients, TlsAuthClientsUser,
+    UserLines, WordFlags,
 };
 pub use value::{Source, ValueError};
 
@@ -330,6 +332,9 @@ impl Config {
         const BACKLOG_MIN_BYTES: u64 = 16 * 1024;
         self.hz = self.hz.clamp(1, 500);
         self.repl_backlog_size_bytes = self.repl_backlog_size_bytes.max(BACKLOG_MIN_BYTES);
+        if self.cluster_enabled {
+            self.databases = 1;
+        }
     }
 }
 

@@ -6,12 +6,14 @@
 
 use super::client_memory::Account;
 use super::config::MasterAddr;
+use super::node::Node;
 use super::socket::Socket;
 use super::subscriptions::SubscriptionKind;
 use super::waiters::{AckWait, Verdict, Waiters};
 use super::{ClientId, ClientInfo};
 use crate::base::time::{AtomicUnixMs, UnixMs};
 use crate::encoding::binlog::{AtomicPosition, Position};
+use crate::encoding::keys::Layout;
 use crate::sys::clock;
 use crate::sys::lock_order::{Lock, Mutex, MutexGuard, RwLock};
 use parking_lot::Condvar;
@@ -32,6 +34,9 @@ pub struct Announcement {
     pub run_id: String,
     /// The format version of rows that it accepts; `None` if it speaks Redis' protocol.
     pub format: Option<u32>,
+    /// The layout of its rows, which are of no use to a server with another one; `None`: plain, of a
+    /// build that knows no other.
+    pub layout: Option<Layout>,
     /// Whether it accepts a data set of unknown length (`eof`).
     pub eof: bool,
     /// Whether it reads sets whose members have times (`set-times`).
@@ -40,6 +45,8 @@ pub struct Announcement {
     pub rdb_only: bool,
     /// The parts of the data set that it wants; `None`: all.
     pub filter: Option<Filter>,
+    /// It as a node of a cluster, if it is one.
+    pub node: Option<Node>,
 }
 
 /// Parts of a data set.
@@ -96,6 +103,8 @@ pub struct Replica {
     /// Its port.
     pub port: u16,
     run_id: String,
+    /// It as a node of a cluster, if it is one.
+    pub(super) node: Option<Node>,
     feeding: AtomicU8,
     /// It has applied everything before this position.
     pub acked: AtomicPosition,
@@ -158,6 +167,7 @@ impl Replica {
             ip: ip.to_owned(),
             port: announced.port,
             run_id: announced.run_id.clone(),
+            node: announced.node.clone(),
             client,
             feeding: AtomicU8::new(Feeding::Waiting as u8),
             account: Account::default(),
@@ -281,6 +291,7 @@ pub struct Link {
     pub sync_keys_here: AtomicU64,
     /// Bytes of it that have arrived.
     pub sync_bytes_here: AtomicU64,
+    nodes: parking_lot::Mutex<Vec<Node>>,
     socket: Mutex<Option<TcpStream>, { Lock::LinkSocket as u8 }>,
     hung_up: Arc<AtomicBool>,
 }
@@ -323,6 +334,16 @@ impl Link {
         let next = self.stream_next.load(Ordering::Relaxed);
         let read = self.stream_read.load(Ordering::Relaxed);
         (next > Position::NONE).then_some((next, read.max(next)))
+    }
+
+    /// The nodes that the master has told of, itself first; none if it has not.
+    pub fn nodes(&self) -> Vec<Node> {
+        self.nodes.lock().clone()
+    }
+
+    /// Notes the nodes that the master has told of.
+    pub fn set_nodes(&self, nodes: Vec<Node>) {
+        *self.nodes.lock() = nodes;
     }
 
     /// Stores the socket, so that [`Link::hang_up`] can end blocked reads.

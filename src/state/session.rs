@@ -11,6 +11,7 @@ use super::request::Request;
 use super::subscriptions::Subscriptions;
 use super::waiters::Waiter;
 use super::watch::{Watch, Watchers};
+use crate::base::slots::Slots;
 use crate::encoding::binlog::Position;
 use crate::storage::DbIndex;
 use std::cell::Cell;
@@ -64,6 +65,8 @@ pub struct Traits {
     pub grows: bool,
     /// A replica without its master may refuse it.
     pub needs_master: bool,
+    /// The slots of its keys, with `cluster-enabled`.
+    pub slots: Slots,
 }
 
 impl std::ops::BitOrAssign for Traits {
@@ -72,6 +75,7 @@ impl std::ops::BitOrAssign for Traits {
         self.may_replicate |= other.may_replicate;
         self.grows |= other.grows;
         self.needs_master |= other.needs_master;
+        self.slots |= other.slots;
     }
 }
 
@@ -142,6 +146,10 @@ pub struct Session {
     /// A script's: whether the server was a replica when the script or its transaction began.
     /// Commands are checked against that until the end.
     pub began_on_replica: bool,
+    /// The slot of the keys of its transaction or script, as far as it is known.
+    pub slot: Cell<Option<u16>>,
+    /// A script's: whether its keys may be in several slots.
+    pub crosses_slots: bool,
     /// A script's: whether its client tracks the reads.
     pub tracks_for_client: bool,
     multi: Option<Box<Multi>>,
@@ -184,6 +192,8 @@ impl Session {
             waiting: None,
             is_script: false,
             began_on_replica: false,
+            slot: Cell::new(None),
+            crosses_slots: false,
             tracks_for_client: false,
             multi: None,
             watch: None,
@@ -227,6 +237,7 @@ impl Session {
         session.deny_blocking = true;
         session.is_script = true;
         session.began_on_replica = on_replica;
+        session.slot.set(self.slot.get());
         session.tracks_for_client = self.tracks_reads();
         session.client_wrote = self.wrote.get();
         // The position of its writes is not known yet, so use one that no replica has.
@@ -380,8 +391,15 @@ impl Session {
         let Some(multi) = self.multi.as_deref_mut() else {
             return;
         };
-        multi.traits |= traits;
-        if doomed || multi.aborted {
+        let is_lost = doomed || multi.aborted;
+        multi.traits |= match is_lost {
+            true => Traits {
+                slots: Slots::None,
+                ..traits
+            },
+            false => traits,
+        };
+        if is_lost {
             return;
         }
         let request = Request::new(args);

@@ -1,8 +1,9 @@
 //! A full check of a database against the invariants of its rows, for `DEBUG KEDIS-CHECK` and the
 //! crash tests.
 
+use crate::base::slots::SLOTS;
 use crate::base::time::UnixMs;
-use crate::encoding::keys::element;
+use crate::encoding::keys::{Layout, element};
 use crate::encoding::meta::decode_reclaim;
 use crate::encoding::meta::{Base, LongString, MetaView, Statement};
 use crate::encoding::reader::Reader;
@@ -62,6 +63,8 @@ struct Stated {
 #[derive(Default)]
 struct Found {
     counts: Counts,
+    /// Keys by their slots, if they are in slots.
+    slots: BTreeMap<u16, u64>,
     claims: BTreeMap<CollectionId, Claim>,
     expiries: BTreeSet<(UnixMs, Vec<u8>)>,
     ttl_rows: BTreeSet<(UnixMs, Vec<u8>)>,
@@ -106,7 +109,7 @@ impl Engine {
         rows.seek_to_first();
         let mut bytes = Vec::new();
         while let Some((key, value)) = rows.item() {
-            found.take_row(key, value)?;
+            found.take_row(self.layout, key, value)?;
             if let Some(id) = keys::split_base(key) {
                 let at = ValueRef::decode(value)?;
                 bytes.clear();
@@ -125,6 +128,7 @@ impl Engine {
         report.keys += found.counts.keys;
         report.dead_collections += found.dead.len() as u64;
         found.judge(db, keyspace.counts(), &mut report.faults);
+        found.judge_slots(db, keyspace, &mut report.faults);
         // The end of a concurrent pass may raise a mark too far for an instant.
         let after = keyspace.low_marks();
         let low = LowMarks {
@@ -273,9 +277,13 @@ impl Engine {
 }
 
 impl Found {
-    fn take_row(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    fn take_row(&mut self, layout: Layout, key: &[u8], value: &[u8]) -> Result<()> {
         match key.first().copied() {
-            Some(tag::META) => self.take_meta(keys::user_key_of_meta(key)?, value)?,
+            Some(tag::META) => {
+                let (slot, user_key) = layout.checked(key)?;
+                *self.slots.entry(slot).or_default() += 1;
+                self.take_meta(user_key, value)?;
+            }
             Some(tag::TTL) => {
                 let (expire_ms, user_key) = keys::split_ttl(key)?;
                 self.ttl_rows.insert((expire_ms, user_key.to_vec()));
@@ -375,6 +383,21 @@ impl Found {
                     keys::split_indexed(key).is_ok_and(|index| positions.contains(&index))
                 })
         })
+    }
+
+    fn judge_slots(&self, db: DbIndex, keyspace: &Keyspace, faults: &mut Vec<String>) {
+        let Some(counts) = keyspace.slots() else {
+            return;
+        };
+        for slot in 0..SLOTS {
+            let (counted, keys) = (counts.get(slot), self.slots.get(&slot).copied());
+            if counted != keys.unwrap_or_default() {
+                faults.push(format!(
+                    "db {}: slot {slot} counts {counted} keys, found {keys:?}",
+                    db.0
+                ));
+            }
+        }
     }
 
     fn judge(&self, db: DbIndex, counted: Counts, faults: &mut Vec<String>) {

@@ -23,12 +23,14 @@ pub(super) mod log_buffer;
 mod long_reads;
 pub(super) mod low_mark;
 mod mend;
+mod node_id;
 mod open;
 pub mod options;
 pub mod readers;
 mod reserve;
 pub(super) mod rows;
 mod salvage;
+pub(in crate::storage) mod slot_counts;
 mod snapshot;
 mod stalls;
 mod syncs;
@@ -49,6 +51,7 @@ pub(super) use salvage::Salvage;
 pub(super) use snapshot::{KeepFiles, ReadSnapshot};
 
 use crate::base::hash::SharedHash;
+use crate::encoding::keys::Layout;
 use crate::encoding::system::{self, Upstream};
 use crate::storage::cache::rows::RowCache;
 use crate::storage::engine::ahead::Ahead;
@@ -72,6 +75,7 @@ use crate::sys::files::create_dir_all;
 use crate::sys::lock_order::{Lock, Mutex};
 use families::Families;
 use heal::Health;
+use node_id::NodeId;
 use rocksdb::{BoundColumnFamily, DBWithThreadMode, MultiThreaded, WriteBatch};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -171,12 +175,15 @@ pub struct Engine {
     /// The log of the effects of commits.
     pub binlog: Binlog,
     pub(super) lineage: Lineage,
+    node_id: NodeId,
     /// The number of snapshots in use. While it is not 0, no files are dropped.
     pub(super) snapshots: Mutex<u32, { Lock::Snapshots as u8 }>,
     /// Listeners for changes of keys.
     pub listeners: Listeners,
     /// Orders hash fields and members.
     pub hash: SharedHash,
+    /// What stands in the keys of its meta rows.
+    pub layout: Layout,
     /// The configuration it was opened with.
     pub config: StorageConfig,
     /// The disk that it is on.
@@ -217,17 +224,19 @@ impl Engine {
         let (db, names, marks) = open::open_in_background(&config, &options)?;
         let system_cf = handle(&db, DEFAULT)?;
         let binlog_cf = handle(&db, BINLOG)?;
-        open::check_format(&db, &system_cf, &names)?;
+        let is_unmended = whole::is_unmended(&config.dir);
+        let layout = Layout::with_slots(config.cluster_enabled);
+        open::check_format(&db, &system_cf, &names, layout, is_unmended)?;
         let hash_key =
             open::system_row_or_insert(&db, &system_cf, system::HASH_KEY, random_bytes::<16>)?;
         let hash_key = <[u8; 16]>::try_from(hash_key.as_slice())
             .map_err(|_| crate::encoding::Corrupt("hash key"))?;
-        let is_unmended = whole::is_unmended(&config.dir);
         if is_unmended {
             mend::begin_anew(&db, &system_cf, &binlog_cf)?;
         }
         open::renew_history_if_toggled(&db, &system_cf, &binlog_cf, config.binlog_enabled)?;
         let history = open::history(&db, &system_cf)?;
+        let node_id = NodeId::load(&db, &system_cf, config.cluster_enabled)?;
         let mut state = open::state(&db, &system_cf)?;
         let upstream = match db.get_pinned_cf(&system_cf, system::UPSTREAM)? {
             Some(row) => Upstream::decode(&row, &history.id, state.binlog_position)?,
@@ -238,11 +247,12 @@ impl Engine {
             &system_cf,
             &names,
             &mut state,
+            layout,
             config.databases,
             is_unmended,
         )?;
         if is_unmended {
-            mend::recount(&db, &system_cf, &keyspaces, &mut state)?;
+            mend::recount(&db, &system_cf, layout, &keyspaces, &mut state)?;
             whole::set_mended(&config.dir)?;
         }
         let binlog = Binlog::load(&db, &system_cf, &binlog_cf, &state, config.binlog_enabled)?;
@@ -269,9 +279,11 @@ impl Engine {
             unstalled: Mutex::default(),
             binlog,
             lineage: Lineage::new(history),
+            node_id,
             snapshots: Mutex::new(0),
             listeners: Listeners::default(),
             hash: SharedHash::new(&hash_key),
+            layout,
             config,
             disk,
             options,

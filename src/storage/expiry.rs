@@ -349,7 +349,7 @@ mod tests {
         let (db, bad) = (DbIndex(0), &b"bad"[..]);
         let mut txn = Txn::new(engine.clone());
         txn.begin(UnixMs(1)).unwrap();
-        txn.put_row(db, &keys::meta(bad), b"").unwrap();
+        txn.put_row(db, &txn.layout().meta(bad), b"").unwrap();
         txn.put_side_row(db, &keys::ttl(UnixMs(5), bad), b"")
             .unwrap();
         let keyspace = txn.keyspace_for_write(db).unwrap();

@@ -7,9 +7,10 @@
 //! the tables that it can read. Then all rows are read: a DB with unreadable blocks is copied
 //! without them. Finally the rows are made to agree with each other.
 
+use crate::encoding::keys;
+use crate::encoding::keys::Layout;
 use crate::encoding::system::{self, KeyspaceId};
 use crate::encoding::values::ValueRef;
-use crate::encoding::{keys, tag};
 use crate::storage::corruption::corruptions;
 use crate::storage::engine::disk::Disk;
 use crate::storage::engine::options::{RocksOptions, StorageConfig};
@@ -126,8 +127,9 @@ fn copy_readable(engine: &Engine, db: DbIndex, keyspace: &Keyspace) -> Result<Ve
         lost.push(format!(
             "DB {}: what stands from {} to {}",
             db.0,
-            shown(&bad),
-            next.as_deref().map_or("its end".to_owned(), shown)
+            shown(engine.layout, &bad),
+            next.as_deref()
+                .map_or("its end".to_owned(), |next| shown(engine.layout, next))
         ));
         match next {
             Some(next) => from = next,
@@ -245,9 +247,11 @@ fn between(low: &[u8], high: &[u8], len: usize) -> Option<Vec<u8>> {
 }
 
 /// A readable description of a row's key.
-fn shown(key: &[u8]) -> String {
+fn shown(layout: Layout, key: &[u8]) -> String {
+    if let Ok(user_key) = layout.user_key(key) {
+        return format!("the key \"{}\"", user_key.escape_ascii());
+    }
     match key.split_first() {
-        Some((&tag::META, user_key)) => format!("the key \"{}\"", user_key.escape_ascii()),
         Some((tag, rest)) => format!("the row {tag:02x} {}", rest.escape_ascii()),
         None => "its beginning".to_owned(),
     }

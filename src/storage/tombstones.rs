@@ -26,7 +26,7 @@ const COMPACTIONS: usize = 256;
 const ROWS_AT_ONCE: u32 = 4096;
 
 impl View {
-    /// Up to `max` different landmarks of a DB in random order.
+    /// The places of up to `max` different landmarks of a DB in random order.
     pub fn landmarks(&self, db: DbIndex, max: usize) -> Vec<Vec<u8>> {
         let Some(keyspace) = self.keyspace(db) else {
             return Vec::new();
@@ -49,10 +49,10 @@ impl View {
         }
     }
 
-    /// Makes an existing key a landmark, perhaps in place of another one.
-    pub fn note_landmark(&self, db: DbIndex, key: &[u8]) {
+    /// Makes the key at a place a landmark, perhaps instead of another one.
+    pub fn note_landmark(&self, db: DbIndex, place: &[u8]) {
         if let Some(keyspace) = self.keyspace(db) {
-            keyspace.deleted_keys.note_landmark(key);
+            keyspace.deleted_keys.note_landmark(place);
         }
     }
 }
@@ -101,7 +101,7 @@ impl Engine {
         let mut chosen: Vec<Box<[u8]>> = Vec::new();
         let (mut seen, mut until_look) = (0usize, ROWS_AT_ONCE);
         while let Some(row_key) = rows.key() {
-            let key = keys::user_key_of_meta(row_key)?;
+            let key = keys::place_of_meta(row_key)?;
             if key.len() <= LANDMARK_BYTES {
                 let place = fastrand::usize(..=seen);
                 match chosen.get_mut(place) {

@@ -26,6 +26,7 @@ mod rank;
 mod read_budget;
 mod receive;
 pub mod scan;
+mod slot_counts;
 mod staged;
 mod values;
 
@@ -49,6 +50,7 @@ use crate::storage::txn::events::Events;
 use crate::storage::txn::lending::Lending;
 use crate::storage::txn::overlay::Overlay;
 use crate::storage::txn::read_budget::ReadBudget;
+use crate::storage::txn::slot_counts::SlotChanges;
 use crate::storage::txn::values::LoggedValues;
 use crate::storage::{DbIndex, Result, StorageError};
 use rocksdb::ReadOptions;
@@ -75,6 +77,7 @@ pub struct Savepoint {
     overlay: overlay::Savepoint,
     log: LogSavepoint,
     deltas: SmallVec<[Delta; 2]>,
+    slots: usize,
     swaps: usize,
     system_rows: usize,
     cleared: usize,
@@ -101,6 +104,7 @@ pub(super) struct Batch {
     pub(super) overlay: Overlay,
     pub(super) log: LogBuffer,
     pub(super) deltas: SmallVec<[Delta; 2]>,
+    pub(super) slots: SlotChanges,
     /// Pairs of DBs that were swapped.
     swaps: Vec<(DbIndex, DbIndex)>,
     /// System rows that were written or deleted (`None`).
@@ -491,6 +495,7 @@ impl Txn {
             overlay: self.batch.overlay.savepoint(),
             log: self.batch.log.savepoint(),
             deltas: self.batch.deltas.clone(),
+            slots: self.batch.slots.len(),
             swaps: self.batch.swaps.len(),
             system_rows: self.batch.system_rows.len(),
             cleared: self.batch.cleared.len(),
@@ -517,6 +522,7 @@ impl Txn {
         self.events.truncate(to.events);
         self.batch.rank_changes.truncate(to.rank_changes);
         self.batch.deltas.clone_from(&to.deltas);
+        self.batch.slots.truncate(to.slots);
     }
 
     /// Undoes all swaps of DBs but the first `keep`.

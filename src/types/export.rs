@@ -84,7 +84,7 @@ pub fn export<W: Write>(
         }
     }
     let mut exported = Exported::default();
-    let (from, to) = (keys::meta(b""), [tag::META + 1]);
+    let ((from, to), layout) = (keys::METAS, snapshot.layout());
     for (db, counts) in snapshot.dbs() {
         if counts.keys == 0 || !options.keys {
             continue;
@@ -92,7 +92,7 @@ pub fn export<W: Write>(
         writer.select_db(db.0.into(), counts.keys, counts.expires);
         snapshot
             .scan(db, &from, &to, |row_key, row| -> OpResult<_> {
-                let key = keys::user_key_of_meta(row_key)?;
+                let key = layout.user_key(row_key)?;
                 let MetaView { meta, body } = MetaView::decode(row)?;
                 if meta.is_expired(options.now_ms) {
                     return Ok(ControlFlow::Continue(()));

@@ -4,7 +4,7 @@
 use super::OpResult;
 use super::definition::{Hash, mix, sha1};
 use super::table::definition;
-use crate::encoding::{MetaView, keys, tag};
+use crate::encoding::{MetaView, keys};
 use crate::storage::{DbIndex, Direction, KeyMeta, View};
 
 /// Overhead in bytes of a meta row, besides key and body, and of a TTL row, besides the
@@ -55,13 +55,14 @@ pub fn value_digest(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Hash> 
 /// The digest of all keys of a DB; zeros for an empty DB.
 pub fn db_digest(view: &mut View, db: DbIndex) -> OpResult<Hash> {
     let mut sum = Hash::default();
-    let mut from = keys::meta(b"");
+    let layout = view.layout();
+    let mut from = keys::RowKey::from_slice(&keys::METAS.0);
     loop {
         let names = keys_from(view, db, &from)?;
         let Some(last) = names.last() else {
             return Ok(sum);
         };
-        from = keys::meta(last);
+        from = layout.meta(last);
         from.push(0);
         for name in names {
             let value = value_digest(view, db, &name)?;
@@ -72,14 +73,14 @@ pub fn db_digest(view: &mut View, db: DbIndex) -> OpResult<Hash> {
 
 /// The next keys from a row on, without expired ones.
 fn keys_from(view: &mut View, db: DbIndex, from: &[u8]) -> OpResult<Vec<Vec<u8>>> {
-    let now_ms = view.expiry_now_ms();
-    let mut scan = view.scan(db, from, &[tag::META + 1], Direction::Forward)?;
+    let (now_ms, layout) = (view.expiry_now_ms(), view.layout());
+    let mut scan = view.scan(db, from, &keys::METAS.1, Direction::Forward)?;
     let mut names = Vec::new();
     while names.len() < SLICE_KEYS
         && let Some((row_key, value)) = scan.next()?
     {
         if !MetaView::decode(value)?.meta.is_expired(now_ms) {
-            names.push(keys::user_key_of_meta(row_key)?.to_vec());
+            names.push(layout.user_key(row_key)?.to_vec());
         }
     }
     Ok(names)

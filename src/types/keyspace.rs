@@ -6,6 +6,8 @@
 //! original, so the format of the rest does not matter here.
 
 use super::{OpResult, string};
+use crate::base::slots;
+use crate::encoding::keys::Layout;
 use crate::encoding::meta::MetaView;
 use crate::encoding::reader::Reader;
 use crate::encoding::{CollectionId, Meta, ValueType, keys};
@@ -32,9 +34,21 @@ pub struct Bounds {
     pub tombstones: i64,
 }
 
-/// Walks over the keys of `db` that begin with `prefix`, from `start` on if given, in
-/// lexicographic order, and calls `each` with those that have not expired. With
-/// `bounds`, which are reduced, returns where to continue if there may be more.
+/// The places where the keys may stand that a glob pattern with this literal prefix matches: a
+/// prefix of theirs.
+pub fn places(layout: Layout, pattern: &[u8], prefix: &[u8]) -> Vec<u8> {
+    match layout {
+        Layout::Plain => prefix.to_vec(),
+        Layout::Slots => match slots::of_pattern(pattern) {
+            Some(slot) => [&slot.to_be_bytes(), prefix].concat(),
+            None => Vec::new(),
+        },
+    }
+}
+
+/// Walks over the keys of `db` whose places begin with `prefix`, from the place `start` on if given,
+/// in the order of the places, and calls `each` with those that have not expired. With `bounds`, which are reduced, returns the place where to continue if there may be
+/// more.
 pub fn walk(
     view: &mut View,
     db: DbIndex,
@@ -43,11 +57,11 @@ pub fn walk(
     bounds: Option<&mut Bounds>,
     mut each: impl FnMut(&[u8], ValueType),
 ) -> OpResult<Option<Vec<u8>>> {
-    let now_ms = view.expiry_now_ms();
-    let first = keys::meta(prefix);
+    let (now_ms, layout) = (view.expiry_now_ms(), view.layout());
+    let first = keys::meta_at(prefix);
     let to = keys::after_prefix(&first).unwrap_or_else(|| first.clone());
     let mut from = match start {
-        Some(start) => first.max(keys::meta(start)),
+        Some(start) => first.max(keys::meta_at(start)),
         None => first,
     };
     let Some(Bounds { rows, tombstones }) = bounds else {
@@ -55,7 +69,7 @@ pub fn walk(
         while let Some((row_key, row)) = scan.next()? {
             let meta = MetaView::decode(row)?.meta;
             if !meta.is_expired(now_ms) {
-                each(keys::user_key_of_meta(row_key)?, meta.kind);
+                each(layout.user_key(row_key)?, meta.kind);
             }
         }
         return Ok(None);
@@ -76,14 +90,13 @@ pub fn walk(
         let mut scan = view.scan_within(db, &from, &end, Direction::Forward, step_tombstones)?;
         let mut last = None;
         while let Some((row_key, row)) = scan.next()? {
-            let key = keys::user_key_of_meta(row_key)?;
             if *rows == 0 {
-                return Ok(Some(key.to_vec()));
+                return Ok(Some(keys::place_of_meta(row_key)?.to_vec()));
             }
             *rows -= 1;
             let meta = MetaView::decode(row)?.meta;
             if !meta.is_expired(now_ms) {
-                each(key, meta.kind);
+                each(layout.user_key(row_key)?, meta.kind);
             }
             last = Some(keys::RowKey::from_slice(row_key));
         }
@@ -108,7 +121,7 @@ pub fn walk(
             None => crossing = Some(Crossing::at(&from)),
         }
         if *tombstones <= 0 && behind >= PART_TOMBSTONES && from < to {
-            return Ok(Some(keys::user_key_of_meta(&from)?.to_vec()));
+            return Ok(Some(keys::place_of_meta(&from)?.to_vec()));
         }
     }
     Ok(None)
@@ -267,6 +280,10 @@ mod tests {
                 let Some(next) = next else { break };
                 assert!(start.is_none_or(|start| start < next));
                 start = Some(next);
+            }
+            if store.txn.layout() == Layout::Slots {
+                // In the order of the slots.
+                found.sort_unstable();
             }
             assert_eq!(found, survivors);
             assert!((4..=80).contains(&parts), "{parts} parts");

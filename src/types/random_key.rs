@@ -1,7 +1,7 @@
 //! Picks a key at random, for RANDOMKEY.
 //!
-//! Keys are stored in lexicographic order, and the number of keys between two of them is
-//! unknown. So the search narrows a range. It picks a random point between the range's
+//! Keys are stored in the order of their places ([`keys::Layout`]), and the number of keys between
+//! two of them is unknown. The search knows places alone. So the search narrows a range. It picks a random point between the range's
 //! first and last key, by the bytes after their common prefix, and reads a window of
 //! keys on either side. If the range ends within a window, the number of keys on that
 //! side is known, and the side is chosen with its share of the keys in the range. If
@@ -19,7 +19,7 @@
 //! after it as landmarks.
 
 use super::OpResult;
-use crate::encoding::keys;
+use crate::encoding::keys::{self, METAS, RowKey};
 use crate::encoding::meta::MetaView;
 use crate::storage::Direction;
 use crate::storage::{DbIndex, View};
@@ -44,7 +44,7 @@ const LANDMARKS: usize = 16;
 const SWEEP_ROWS: usize = 100_000;
 
 struct Candidate {
-    key: Vec<u8>,
+    place: Vec<u8>,
     lives: bool,
 }
 
@@ -91,7 +91,10 @@ fn counted_random_key(view: &mut View, db: DbIndex) -> OpResult<(Option<Vec<u8>>
         gave_up,
     };
     let found = search.find()?;
-    Ok((found, search.passed))
+    let passed = search.passed;
+    let layout = view.layout();
+    let key = found.map(|place| layout.key_at(&place).map(<[u8]>::to_vec));
+    Ok((key.transpose()?, passed))
 }
 
 impl Search<'_> {
@@ -103,8 +106,8 @@ impl Search<'_> {
             return Ok(None);
         }
         // If tombstones hide the ends, the search starts from the whole range.
-        let first = first.keys.into_iter().next().map(|found| found.key);
-        let last = last.keys.into_iter().next().map(|found| found.key);
+        let first = first.keys.into_iter().next().map(|found| found.place);
+        let last = last.keys.into_iter().next().map(|found| found.place);
         let first = first.unwrap_or_default();
         let last = last.unwrap_or_else(|| vec![0xFF; 16]);
         let mut from = Vec::new();
@@ -125,13 +128,13 @@ impl Search<'_> {
                 if candidate.lives {
                     if self.gave_up > 0 && few {
                         // A key after a gap is drawn too often.
-                        self.view.note_landmark(self.db, &candidate.key);
+                        self.view.note_landmark(self.db, &candidate.place);
                         let landmark = self.landmark()?;
-                        return Ok(Some(landmark.unwrap_or(candidate.key)));
+                        return Ok(Some(landmark.unwrap_or(candidate.place)));
                     }
-                    return Ok(Some(candidate.key));
+                    return Ok(Some(candidate.place));
                 }
-                from = candidate.key;
+                from = candidate.place;
             }
             if self.passed > TOMBSTONES_MAX {
                 break;
@@ -173,9 +176,9 @@ impl Search<'_> {
                 _ => blind > BLIND_STEPS || self.passed > TOMBSTONES_MAX,
             };
             match before.first().filter(|_| left) {
-                Some(nearest) => span.last.clone_from(&nearest.key),
+                Some(nearest) => span.last.clone_from(&nearest.place),
                 None if left => span.last = point,
-                None => span.first = after.first().map_or(point, |nearest| nearest.key.clone()),
+                None => span.first = after.first().map_or(point, |nearest| nearest.place.clone()),
             }
             let kept = if left { left_share } else { 1.0 - left_share };
             span.len = (span.len * kept).max(WINDOW as f64);
@@ -198,10 +201,10 @@ impl Search<'_> {
     ) -> OpResult<Window> {
         let now_ms = self.view.expiry_now_ms();
         let end = match to {
-            Some(to) => keys::meta(to),
-            None => keys::after_prefix(&keys::meta(b"")).unwrap_or_default(),
+            Some(to) => keys::meta_at(to),
+            None => RowKey::from_slice(&METAS.1),
         };
-        let from = keys::meta(from);
+        let from = keys::meta_at(from);
         let view = &mut *self.view;
         let mut scan = view.scan_within(self.db, &from, &end, direction, WINDOW_TOMBSTONES)?;
         let mut keys = Vec::new();
@@ -209,7 +212,7 @@ impl Search<'_> {
             && let Some((row_key, row)) = scan.next()?
         {
             keys.push(Candidate {
-                key: keys::user_key_of_meta(row_key)?.to_vec(),
+                place: keys::place_of_meta(row_key)?.to_vec(),
                 lives: !MetaView::decode(row)?.meta.is_expired(now_ms),
             });
         }
@@ -223,7 +226,7 @@ impl Search<'_> {
     fn landmark(&mut self) -> OpResult<Option<Vec<u8>>> {
         let now_ms = self.view.expiry_now_ms();
         for key in self.view.landmarks(self.db, LANDMARKS) {
-            let row = self.view.meta_row(self.db, &key)?;
+            let row = self.view.row(self.db, &keys::meta_at(&key))?;
             let meta = row.map(|row| MetaView::decode(&row).map(|found| found.meta));
             if meta.transpose()?.is_some_and(|m| !m.is_expired(now_ms)) {
                 return self.random_neighbour(key).map(Some);
@@ -243,17 +246,17 @@ impl Search<'_> {
         if near.is_empty() {
             return Ok(key);
         }
-        Ok(near.swap_remove(fastrand::usize(..near.len())).key)
+        Ok(near.swap_remove(fastrand::usize(..near.len())).place)
     }
 
     /// The next existing key, from `from` on and then from the beginning.
     fn sweep(&mut self, from: &[u8]) -> OpResult<Option<Vec<u8>>> {
         let now_ms = self.view.expiry_now_ms();
-        let end = keys::after_prefix(&keys::meta(b"")).unwrap_or_default();
-        let from = keys::meta(from);
+        let end = RowKey::from_slice(&METAS.1);
+        let from = keys::meta_at(from);
         let mut left = SWEEP_ROWS;
         let mut found = None;
-        for (from, to) in [(from.clone(), end), (keys::meta(b""), from)] {
+        for (from, to) in [(from.clone(), end), (RowKey::from_slice(&METAS.0), from)] {
             let view = &mut *self.view;
             let mut scan = view.scan_within(self.db, &from, &to, Direction::Forward, u64::MAX)?;
             while left > 0
@@ -262,7 +265,7 @@ impl Search<'_> {
             {
                 left -= 1;
                 if !MetaView::decode(row)?.meta.is_expired(now_ms) {
-                    found = Some(keys::user_key_of_meta(row_key)?.to_vec());
+                    found = Some(keys::place_of_meta(row_key)?.to_vec());
                 }
             }
             self.passed += scan.passed();
@@ -277,7 +280,7 @@ impl Search<'_> {
                 .read_window(key, None, Direction::Forward, WINDOW)?
                 .keys
             {
-                self.view.note_landmark(self.db, &near.key);
+                self.view.note_landmark(self.db, &near.place);
             }
         }
         Ok(found)
@@ -384,7 +387,9 @@ mod tests {
         let mut store = Deleted::store(20_000, &survivors);
         assert!(store.txn.landmarks(DbIndex(0), 100).is_empty());
         store.engine.tidy(|| false).unwrap();
-        let mut landmarks = store.txn.landmarks(DbIndex(0), 100);
+        let (places, layout) = (store.txn.landmarks(DbIndex(0), 100), store.txn.layout());
+        let keys = places.iter().map(|at| layout.key_at(at).unwrap().to_vec());
+        let mut landmarks: Vec<Vec<u8>> = keys.collect();
         landmarks.sort_unstable();
         assert_eq!(landmarks, survivors);
         let (key, passed) = counted_random_key(&mut store.txn, DbIndex(0)).unwrap();

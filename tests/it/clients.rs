@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use redis::Commands;
 
-use crate::support::Server;
+use crate::replication::{follow, is_caught_up};
+use crate::support::{Server, wait_for};
 
 fn everyday_use(suffix: &str) {
     let server = Server::start(&[]);
@@ -87,4 +88,49 @@ fn redis_rs_in_resp2() {
 fn redis_rs_in_resp3() {
     everyday_use("?protocol=resp3");
     pipelines_and_iterators("?protocol=resp3");
+}
+
+/// The client for clusters goes by what the node says of slots and nodes.
+#[test]
+fn a_client_for_clusters() {
+    let flags = ["--cluster-enabled", "yes"];
+    let (master, replica) = (Server::start(&flags), Server::start(&flags));
+    follow(&replica, &master);
+    wait_for("the replica", || {
+        let slots = master.connect().must("CLUSTER SLOTS");
+        slots.items()[0].items().len() == 4
+    });
+    for suffix in ["", "?protocol=resp3"] {
+        let url = format!("redis://{}/{suffix}", master.address());
+        let client = redis::cluster::ClusterClient::builder(vec![url])
+            .read_routing_strategy(redis::cluster_read_routing::RandomReplicaStrategy)
+            .build()
+            .unwrap();
+        let mut conn = client.get_connection().unwrap();
+        for n in 0..200 {
+            let _: () = conn.set(format!("k:{n}"), n).unwrap();
+        }
+        wait_for("the replica to have all", || {
+            is_caught_up(&master, &replica)
+        });
+        for n in 0..200 {
+            let found: i64 = conn.get(format!("k:{n}")).unwrap();
+            assert_eq!(found, n);
+        }
+        let mut pipe = redis::cluster::cluster_pipe();
+        for n in 0..200 {
+            pipe.incr(format!("k:{n}"), 1);
+        }
+        let replies: Vec<i64> = pipe.query(&mut conn).unwrap();
+        assert_eq!(replies, (1..=200).collect::<Vec<i64>>());
+        // It divides the command by slots.
+        let found: Vec<Option<i64>> = conn.mget(&["k:1", "k:2", "none"]).unwrap();
+        assert_eq!(found, [Some(2), Some(3), None]);
+    }
+    assert!(
+        replica
+            .connect()
+            .info_text("commandstats", "cmdstat_get")
+            .starts_with("calls=")
+    );
 }

@@ -20,6 +20,7 @@
 //! - `process`: the background, signals, file descriptors, the log
 //! - `replication`: masters and replicas, their links and failures
 //! - `clients`: a client library
+//! - `cluster`: a cluster of one master and its replicas
 //! - `cold`: data that are not in memory
 //! - `transactions`: EXEC and WATCH under concurrency and kill -9
 //! - `scripts`: scripts that take long, and their limits
@@ -48,6 +49,7 @@ mod audit;
 mod blocking;
 mod bloom;
 mod clients;
+mod cluster;
 mod cold;
 mod copies;
 mod crash;

@@ -118,6 +118,9 @@ pub fn assert_same(master: &Server, replica: &Server) {
 pub fn binlog(server: &Server) -> BTreeMap<u64, Vec<u8>> {
     let mut conn = server.connect();
     conn.must("REPLCONF capa kedis3");
+    if info(server, "cluster", "cluster_enabled") == "1" {
+        conn.must("REPLCONF layout slots");
+    }
     let (mut first, mut next) = (0, 0);
     wait_for("a link to the master, if there is one", || {
         first = first_position(server);

@@ -5,7 +5,7 @@
 //! type gets its rows in [`samples`], and nothing else here.
 
 mod hostile;
-mod samples;
+pub mod samples;
 
 use crate::support::checks::check;
 use crate::support::server::binary;

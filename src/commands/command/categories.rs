@@ -85,7 +85,9 @@ pub fn has(command: &Command, name: &str) -> bool {
     };
     command.categories.contains(&name)
         || match name {
-            "read" => command.is_read() && command.group != Group::Scripting,
+            "read" => {
+                command.is_read() && ![Group::Scripting, Group::Cluster].contains(&command.group)
+            }
             "write" => command.is_write(),
             "admin" | "dangerous" => flags.contains(Flags::ADMIN),
             "pubsub" => flags.contains(Flags::PUBSUB),

@@ -4,6 +4,7 @@ use super::super::{Command, Flags, KeyFlags, KeySpec};
 use super::categories;
 use crate::commands::table::keys::{Begin, Find};
 use crate::commands::table::registry::Registered;
+use crate::commands::table::spec::Group;
 use crate::commands::table::syntax::{ArgKind, Argument};
 use crate::resp::Reply;
 
@@ -118,7 +119,8 @@ pub(super) fn flag_names(command: &Command) -> Vec<&'static str> {
     if command.is_write() {
         all.push("write");
     }
-    if command.is_read() {
+    // CLUSTER tells of keys and is no reading command to Redis.
+    if command.is_read() && command.group != Group::Cluster {
         all.push("readonly");
     }
     all.extend(names(&FLAG_NAMES, |flag| flags.contains(flag)));

@@ -90,8 +90,9 @@ pub(super) fn persistence(text: &mut Text, server: &Server) {
     text.bytes("wal_bytes", disk.log);
 }
 
-pub(super) fn cluster(text: &mut Text, _server: &Server) {
-    text.field("cluster_enabled", 0);
+pub(super) fn cluster(text: &mut Text, server: &Server) {
+    let enabled = server.config.load().cluster_enabled;
+    text.field("cluster_enabled", u8::from(enabled));
 }
 
 pub(super) fn keyspace(text: &mut Text, server: &Server) {
@@ -121,6 +122,7 @@ pub(super) fn storage(text: &mut Text, server: &Server) {
     let engine = &server.engine;
     text.field("storage_dir", engine.config.dir.display());
     text.field("storage_format", crate::encoding::FORMAT_VERSION);
+    text.field("storage_layout", engine.layout.name());
     let corrupt = corruptions().files();
     let storage_status = match engine.has_failed() {
         true => "err",

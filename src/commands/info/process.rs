@@ -3,6 +3,7 @@
 use super::{KEDIS_VERSION, REDIS_VERSION, Text, human_bytes};
 use crate::base::time::UnixMs;
 use crate::state::clients::ClientFlags;
+use crate::state::config::Config;
 use crate::state::tls::InUse;
 use crate::state::{Server, memory, process};
 use crate::sys::clock;
@@ -11,6 +12,14 @@ use std::sync::atomic::Ordering;
 
 /// Width of Redis' LRU clock, which counts seconds, in bits.
 const LRU_CLOCK_BITS: u32 = 24;
+
+/// What clients are told of how this server runs.
+pub(in crate::commands) fn mode(config: &Config) -> &'static str {
+    match config.cluster_enabled {
+        true => "cluster",
+        false => "standalone",
+    }
+}
 
 pub(super) fn server(text: &mut Text, server: &Server) {
     let config = server.config.load();
@@ -22,8 +31,8 @@ pub(super) fn server(text: &mut Text, server: &Server) {
         ("redis_git_sha1", "00000000"),
         ("redis_git_dirty", "0"),
         ("redis_build_id", "0"),
-        ("redis_mode", "standalone"),
     ]);
+    text.field("redis_mode", mode(&config));
     text.field("os", process::system_name());
     text.field("arch_bits", usize::BITS);
     text.constants(&[

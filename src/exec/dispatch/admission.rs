@@ -2,6 +2,7 @@
 //! now.
 
 use super::may_write;
+use crate::base::slots::Slots;
 use crate::commands::acl::check::{Denied, Place, check};
 use crate::commands::acl::refusal;
 use crate::commands::scripts::busy;
@@ -93,6 +94,11 @@ impl Executor {
         let mut writes = found.command.is_write() || queued.writes;
         if !writes && self.may_refuse_writes() {
             writes = self.writes(found.command, args);
+        }
+        if self.thread.config.cluster_enabled
+            && let Err(error) = self.check_slots(session, found, args, writes)
+        {
+            return refuse(error);
         }
         if writes && self.server.engine.has_failed() {
             return refuse(StorageError::Failed.into());
@@ -227,6 +233,10 @@ impl Executor {
             may_replicate: self.may_replicate(command, args),
             grows: may_grow(command),
             needs_master: self.needs_master(command, args),
+            slots: match self.thread.config.cluster_enabled {
+                true => command.slots(args),
+                false => Slots::None,
+            },
         }
     }
 
@@ -343,7 +353,8 @@ impl Executor {
     /// writes, and reads unless READONLY allows them.
     fn redirects(&self, session: &Session, command: &Command, writes: bool) -> bool {
         let flags = session.info.flags();
-        if session.is_script || !flags.contains(ClientFlags::TAKES_REDIRECT) {
+        let takes = flags.contains(ClientFlags::TAKES_REDIRECT);
+        if session.is_script || !takes || self.thread.config.cluster_enabled {
             return false;
         }
         let reads = command.is_read() && command.touches_keys();
@@ -363,12 +374,18 @@ impl Executor {
     /// Whether a failover must end before it is known where the command is to run.
     fn waits_for_failover(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {
         let replication = &self.server.replication;
-        let flags = session.info.flags();
-        if !flags.contains(ClientFlags::TAKES_REDIRECT) || !replication.is_replica() {
+        if !replication.is_replica() {
+            return false;
+        }
+        let may_leave = session.info.flags().contains(ClientFlags::TAKES_REDIRECT)
+            || self.thread.config.cluster_enabled;
+        if !may_leave {
             return false;
         }
         let writes = self.writes(command, args) || Self::queued(session, command).writes;
-        self.redirects(session, command, writes) && replication.desired().hands_over()
+        let leaves = self.redirects(session, command, writes)
+            || self.waits_to_move(session, command, args, writes);
+        leaves && replication.desired().hands_over()
     }
 
     /// The command that `args` name, or its subcommand.

@@ -3,12 +3,14 @@
 use super::super::Executor;
 use super::super::record::{Hot, Slow};
 use crate::commands::Flags;
+use crate::commands::Own;
 use crate::commands::acl::audit;
 use crate::commands::table::registry::Registered;
 use crate::commands::table::secrets;
 use crate::state::Session;
 use crate::state::acl::Context;
 use crate::state::commandlog::{Bounds, Entry, LogKind, shorten};
+use crate::state::slot_stats::Figures;
 use crate::sys::clock;
 
 impl Executor {
@@ -50,8 +52,34 @@ impl Executor {
         if !failed && found.command.is_administrative() && self.server.audit.is_on() {
             self.audit(session, found, args);
         }
+        if self.thread.config.cluster_slot_stats_enabled && !session.is_script {
+            self.note_slot(
+                session,
+                found,
+                args,
+                [usec, request_bytes as u64, reply_bytes as u64],
+            );
+        }
         if self.server.hotkeys.is_active() && !session.is_script {
             self.note_hot(found, args, usec, (request_bytes + reply_bytes) as u64);
+        }
+    }
+
+    /// Notes what a command on a slot has taken. What EXEC takes besides its commands, and its MULTI,
+    /// belong to the slot of these; what the commands of a script take, the script has taken.
+    fn note_slot(&self, session: &Session, found: &Registered, args: &[&[u8]], taken: Figures) {
+        const MULTI_BYTES: u64 = 15;
+        let [usec, bytes, reply_bytes] = taken;
+        let (slot, bytes) = match found.command.is_own(Own::Exec) {
+            true => (session.slot.get(), bytes + MULTI_BYTES),
+            false => (found.command.slots(args).one(), bytes),
+        };
+        // The reply of a transaction is that of EXEC.
+        let reply_bytes = if self.in_unit() { 0 } else { reply_bytes };
+        if let Some(slot) = slot.filter(|_| self.thread.config.cluster_enabled) {
+            self.server
+                .slot_stats
+                .note(slot, [usec, bytes, reply_bytes]);
         }
     }
 

@@ -37,7 +37,7 @@ pub const FLAGS: [(&str, &str); 7] = [
 ];
 
 /// Where the sections of the table begin: their titles, and their first parameters.
-const SECTIONS: [(&str, &str); 15] = [
+const SECTIONS: [(&str, &str); 16] = [
     ("Network", "bind"),
     ("TLS", "tls-port"),
     ("Server", "daemonize"),
@@ -59,6 +59,7 @@ const SECTIONS: [(&str, &str); 15] = [
     ("Binlog", "binlog-enabled"),
     ("RocksDB", "rocksdb.block-size"),
     ("Others", "rdbcompression"),
+    ("Cluster", "cluster-enabled"),
 ];
 
 const USAGE: &str = "\

@@ -14,12 +14,13 @@ use crate::storage::StorageConfig;
 use crate::storage::engine::options::{Compression, MachineShare};
 
 use super::events::NotifyEvents;
+use super::hostname::Hostname;
 use super::kind::ParamKind;
 use super::logs::LogLevels;
 use super::tls::{TlsCiphers, TlsCiphersuites, TlsProtocols};
 use super::types::{
-    AllowAccess, AppendFsync, BufferLimits, BusyScope, Directory, DumpName, FileName, LogFormat,
-    LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Ratio, Renames,
+    AllowAccess, AppendFsync, BufferLimits, BusyScope, Directory, DumpName, EndpointType, FileName,
+    LogFormat, LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Ratio, Renames,
     SanitizePayload, SavePoints, Secret, TlsAuthClients, TlsAuthClientsUser, UserLines, WordFlags,
 };
 use super::value::Field;
@@ -127,7 +128,7 @@ params! {
     tls_auto_reload_interval_s: u64 = 1 => "tls-auto-reload-interval", COUNT;
     /// Speak TLS with the master, and with targets of MIGRATE.
     tls_replication: bool = false => "tls-replication", ParamKind::Bool;
-    /// There is no cluster bus.
+    /// A cluster has one node and no bus.
     tls_cluster: bool = false => "tls-cluster", ParamKind::Bool, Inert;
     /// Versions of TLS, `TLSv1.2` and `TLSv1.3`; empty for both.
     tls_protocols: TlsProtocols = TlsProtocols::default() => "tls-protocols", ParamKind::Text;
@@ -601,67 +602,67 @@ params! {
     /// Hash seeds are random.
     hash_seed: String = String::new() => "hash-seed", ParamKind::Text, Start, Inert;
 
-    // Redis Cluster, which this server is no part of
-    /// There is no cluster mode.
-    cluster_enabled: &'static str = "no" => "cluster-enabled", ParamKind::Choice(&["no"]), Start, Inert;
-    /// There is no cluster mode.
+    // Cluster
+    /// Serve as a whole cluster of one node, which owns all slots, to clients that speak Redis Cluster; there is DB 0 only.
+    cluster_enabled: bool = STORAGE.cluster_enabled => "cluster-enabled", ParamKind::Bool, Start;
+    /// Port of a cluster bus that `CLUSTER NODES` shows, as clients expect one; 0 is 10,000 above `port`. There is no bus.
+    cluster_port: u16 = 0 => "cluster-port", PORT, Start;
+    /// Which address of a node `CLUSTER SLOTS` and redirections name.
+    cluster_preferred_endpoint_type: EndpointType = EndpointType::Ip => "cluster-preferred-endpoint-type", ParamKind::Choice(EndpointType::NAMES);
+    /// Address of this node for clients; empty is `replica-announce-ip`, or else the address that the client has connected to.
+    cluster_announce_ip: String = String::new() => "cluster-announce-ip", ParamKind::Text;
+    /// Name of this node's host for clients; empty for none.
+    cluster_announce_hostname: Hostname = Hostname::default() => "cluster-announce-hostname", ParamKind::Text;
+    /// Port of this node for clients; 0 is `replica-announce-port`, or else `port`.
+    cluster_announce_port: u16 = 0 => "cluster-announce-port", PORT;
+    /// Port of this node for clients with TLS; 0 is `tls-port`.
+    cluster_announce_tls_port: u16 = 0 => "cluster-announce-tls-port", PORT;
+    /// Port of a cluster bus that `CLUSTER NODES` shows; 0 is that of `cluster-port`.
+    cluster_announce_bus_port: u16 = 0 => "cluster-announce-bus-port", PORT;
+    /// Note what the commands on each slot take, for `CLUSTER SLOT-STATS`.
+    cluster_slot_stats_enabled: bool = false => "cluster-slot-stats-enabled", ParamKind::Bool;
+    /// A cluster has one node and no bus.
     cluster_config_file: FileName = FileName("nodes.conf".into()) => "cluster-config-file", ParamKind::Text, Start, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_node_timeout_ms: u64 = 15_000 => "cluster-node-timeout", LONG, Inert;
-    /// There is no cluster mode.
-    cluster_port: u16 = 0 => "cluster-port", PORT, Start, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_replica_validity_factor: u32 = 10 => "cluster-replica-validity-factor" | "cluster-slave-validity-factor", COUNT, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_replica_no_failover: bool = false => "cluster-replica-no-failover" | "cluster-slave-no-failover", ParamKind::Bool, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_migration_barrier: u32 = 1 => "cluster-migration-barrier", COUNT, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_allow_replica_migration: bool = true => "cluster-allow-replica-migration", ParamKind::Bool, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_require_full_coverage: bool = true => "cluster-require-full-coverage", ParamKind::Bool, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_allow_reads_when_down: bool = false => "cluster-allow-reads-when-down", ParamKind::Bool, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_allow_pubsubshard_when_down: bool = true => "cluster-allow-pubsubshard-when-down", ParamKind::Bool, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_link_sendbuf_limit: u64 = 0 => "cluster-link-sendbuf-limit", bytes(0, u64::MAX), Inert;
-    /// There is no cluster mode.
-    cluster_preferred_endpoint_type: &'static str = "ip" => "cluster-preferred-endpoint-type", ParamKind::Choice(&["ip", "hostname", "unknown-endpoint"]), Inert;
-    /// There is no cluster mode.
-    cluster_announce_ip: String = String::new() => "cluster-announce-ip", ParamKind::Text, Inert;
-    /// There is no cluster mode.
-    cluster_announce_hostname: String = String::new() => "cluster-announce-hostname", ParamKind::Text, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_announce_human_nodename: String = String::new() => "cluster-announce-human-nodename", ParamKind::Text, Inert;
-    /// There is no cluster mode.
-    cluster_announce_port: u16 = 0 => "cluster-announce-port", PORT, Inert;
-    /// There is no cluster mode.
-    cluster_announce_tls_port: u16 = 0 => "cluster-announce-tls-port", PORT, Inert;
-    /// There is no cluster mode.
-    cluster_announce_bus_port: u16 = 0 => "cluster-announce-bus-port", PORT, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_announce_client_ipv4: String = String::new() => "cluster-announce-client-ipv4", ParamKind::Text, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_announce_client_ipv6: String = String::new() => "cluster-announce-client-ipv6", ParamKind::Text, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_announce_client_port: u16 = 0 => "cluster-announce-client-port", PORT, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_announce_client_tls_port: u16 = 0 => "cluster-announce-client-tls-port", PORT, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_blacklist_ttl_s: u64 = 60 => "cluster-blacklist-ttl", LONG, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_compatibility_sample_ratio: u32 = 0 => "cluster-compatibility-sample-ratio", int(0, 100), Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_config_save_behavior: &'static str = "sync" => "cluster-config-save-behavior", ParamKind::Choice(&["sync", "best-effort"]), Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_databases: u32 = 1 => "cluster-databases", int(1, INT), Start, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_manual_failover_timeout_ms: u64 = 5000 => "cluster-manual-failover-timeout", int(1, INT), Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     cluster_slot_migration_log_max_len: u64 = 1000 => "cluster-slot-migration-log-max-len", LONG, Inert;
-    /// There is no cluster mode.
-    cluster_slot_stats_enabled: bool = false => "cluster-slot-stats-enabled", ParamKind::Bool, Inert;
-    /// There is no cluster mode.
+    /// A cluster has one node and no bus.
     slot_migration_max_failover_repl_bytes: i64 = 0 => "slot-migration-max-failover-repl-bytes", int(-1, i64::MAX), Inert;
 }

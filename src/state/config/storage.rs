@@ -12,6 +12,7 @@ impl Config {
             dir: defaults.dir,
             machine: defaults.machine,
             databases: self.databases,
+            cluster_enabled: self.cluster_enabled,
             row_cache_percent: self.row_cache_percent,
             block_cache_percent: self.rocksdb_block_cache_percent,
             max_total_wal_size_bytes: self.rocksdb_max_total_wal_size_bytes,
@@ -62,8 +63,8 @@ mod tests {
         );
     }
 
-    /// What tests set otherwise is the share of the machine, the reserve on its disk, and the value
-    /// log.
+    /// What tests set otherwise is the share of the machine, the reserve on its disk, the value log,
+    /// and whether keys are in slots.
     #[test]
     fn unit_tests_run_with_the_defaults() {
         let config = Config::default();
@@ -73,6 +74,7 @@ mod tests {
             for_tests,
             StorageConfig {
                 disk_reserve_bytes: 0,
+                cluster_enabled: for_tests.cluster_enabled,
                 value_log_min_bytes: for_tests.value_log_min_bytes,
                 value_log_segment_bytes: for_tests.value_log_segment_bytes,
                 ..of_parameters

@@ -185,6 +185,18 @@ choices! {
 }
 
 choices! {
+    /// Which address of a cluster's node clients are told first.
+    EndpointType {
+        /// Its address.
+        Ip = "ip",
+        /// The name of its host.
+        Hostname = "hostname",
+        /// None: they go to the one that they know.
+        Unknown = "unknown-endpoint",
+    }
+}
+
+choices! {
     /// Which clients may use a dangerous feature.
     AllowAccess {
         /// None.

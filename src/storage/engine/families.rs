@@ -91,7 +91,7 @@ impl Engine {
             self.drop_family(id);
             return Err(StorageError::Failed);
         }
-        let keyspace = Arc::new(Keyspace::new(id, cf));
+        let keyspace = Arc::new(Keyspace::new(id, cf, self.layout));
         *slot = Some(keyspace.clone());
         self.families.map_version.fetch_add(1, Ordering::Release);
         Ok(keyspace)

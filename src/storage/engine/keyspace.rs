@@ -3,8 +3,10 @@
 use super::ColumnFamily;
 use super::deleted_keys::DeletedKeys;
 use super::low_mark::LowMark;
+use super::slot_counts::SlotCounts;
 use crate::base::time::UnixMs;
 use crate::encoding::CollectionId;
+use crate::encoding::keys::Layout;
 use crate::encoding::system::{Counts, CountsChange, KeyspaceId};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +20,8 @@ pub struct Keyspace {
     keys: AtomicU64,
     expires: AtomicU64,
     timed: AtomicU64,
+    /// The keys of each slot, if they are in slots.
+    slots: Option<SlotCounts>,
     /// No TTL row stands before this time.
     pub(in crate::storage) ttl_low_ms: LowMark,
     /// No row of a key with timed elements stands before this time.
@@ -78,7 +82,19 @@ impl Keyspace {
         }
     }
 
-    pub(in crate::storage) fn new(id: KeyspaceId, cf: ColumnFamily) -> Keyspace {
+    /// The keys of each slot, if they are in slots.
+    pub(in crate::storage) fn slots(&self) -> Option<&SlotCounts> {
+        self.slots.as_ref()
+    }
+
+    /// Takes over the counts of another one.
+    pub(in crate::storage) fn copy_slots(&self, other: &Keyspace) {
+        if let (Some(slots), Some(others)) = (&self.slots, &other.slots) {
+            slots.copy(others);
+        }
+    }
+
+    pub(in crate::storage) fn new(id: KeyspaceId, cf: ColumnFamily, layout: Layout) -> Keyspace {
         Keyspace {
             id,
             cf,
@@ -86,6 +102,7 @@ impl Keyspace {
             keys: AtomicU64::new(0),
             expires: AtomicU64::new(0),
             timed: AtomicU64::new(0),
+            slots: (layout == Layout::Slots).then(SlotCounts::new),
             ttl_low_ms: LowMark::default(),
             due_low_ms: LowMark::default(),
             reclaim_low: LowMark::default(),

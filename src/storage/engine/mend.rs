@@ -7,6 +7,7 @@
 //! that replicas copy everything anew.
 
 use super::{ColumnFamily, Db, Keyspace, hex, random_bytes};
+use crate::encoding::keys::Layout;
 use crate::encoding::reader::Reader;
 use crate::encoding::system::{self, Counts, State};
 use crate::encoding::{MetaView, keys, tag};
@@ -36,6 +37,7 @@ pub(super) fn begin_anew(
 pub(super) fn recount(
     db: &Db,
     system_cf: &ColumnFamily,
+    layout: Layout,
     keyspaces: &[Option<Arc<Keyspace>>],
     state: &mut State,
 ) -> Result<()> {
@@ -43,7 +45,7 @@ pub(super) fn recount(
     let mut batch = WriteBatch::default();
     for (index, keyspace) in keyspaces.iter().enumerate() {
         let Some(keyspace) = keyspace else { continue };
-        let (counts, last_id) = count(db, keyspace)?;
+        let (counts, last_id) = count(db, layout, keyspace)?;
         let before = keyspace.counts();
         if counts != before && before != Counts::default() {
             log::warn!(
@@ -62,6 +64,12 @@ pub(super) fn recount(
         }
         let row = system::timed_row(keyspace.id);
         batch.put_cf(system_cf, row, counts.timed.to_be_bytes());
+        if let Some(slots) = keyspace.slots() {
+            slots.put_all(keyspace.id, |row, count| match count {
+                0 => batch.delete_cf(system_cf, row),
+                count => batch.put_cf(system_cf, row, count.to_be_bytes()),
+            });
+        }
     }
     let mut row = Vec::new();
     state.encode(&mut row);
@@ -72,7 +80,10 @@ pub(super) fn recount(
 
 /// Counts the keys of a DB and adds missing rows of its TTL index. Also returns the highest id of a
 /// collection.
-fn count(db: &Db, keyspace: &Keyspace) -> Result<(Counts, u64)> {
+fn count(db: &Db, layout: Layout, keyspace: &Keyspace) -> Result<(Counts, u64)> {
+    if let Some(slots) = keyspace.slots() {
+        slots.clear();
+    }
     let (mut counts, mut last_id) = (Counts::default(), 0);
     let mut index = WriteBatch::default();
     let mut read = ReadOptions::default();
@@ -84,19 +95,22 @@ fn count(db: &Db, keyspace: &Keyspace) -> Result<(Counts, u64)> {
         match key.first().copied() {
             Some(tag::META) => {
                 let found = MetaView::decode(value)?;
+                let (slot, user_key) = layout.checked(key)?;
                 counts.keys += 1;
+                if let Some(slots) = keyspace.slots() {
+                    slots.add(slot, 1);
+                }
                 if found.meta.rows {
                     last_id = last_id.max(found.id()?.0);
                 }
                 if found.meta.expire_ms.is_some() {
                     counts.expires += 1;
-                    let user_key = keys::user_key_of_meta(key)?;
                     let row = keys::ttl(found.meta.expire_ms, user_key);
                     index.put_cf(&keyspace.cf, row, [found.meta.kind as u8]);
                 }
                 if found.meta.due_ms.is_some() {
                     counts.timed += 1;
-                    let row = keys::due(found.meta.due_ms, keys::user_key_of_meta(key)?);
+                    let row = keys::due(found.meta.due_ms, user_key);
                     index.put_cf(&keyspace.cf, row, [found.meta.kind as u8]);
                 }
             }

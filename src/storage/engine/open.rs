@@ -3,8 +3,10 @@
 use super::families::is_family;
 use super::{BINLOG, ColumnFamily, DEFAULT, Db, Keyspace, handle, hex, random_bytes, whole};
 use crate::encoding::binlog::Position;
+use crate::encoding::keys::Layout;
+use crate::encoding::reader::Reader;
 use crate::encoding::system::{self, Counts, KeyspaceId, State};
-use crate::encoding::{Corrupt, FORMAT_VERSION, tag};
+use crate::encoding::{FORMAT_VERSION, tag};
 use crate::storage::engine::history::History;
 use crate::storage::engine::options::{RocksOptions, StorageConfig};
 use crate::storage::engine::wal::marks;
@@ -111,8 +113,15 @@ fn check_families(existing: &[String], options: &RocksOptions, dir: &Path) -> Re
     Ok(())
 }
 
-/// Checks the format version, which every database has from its first start on.
-pub(super) fn check_format(db: &Db, system_cf: &ColumnFamily, names: &[String]) -> Result<()> {
+/// Checks the format version, which every database has from its first start on, and the layout of
+/// its meta rows. `is_unmended`: its counts may be wrong.
+pub(super) fn check_format(
+    db: &Db,
+    system_cf: &ColumnFamily,
+    names: &[String],
+    layout: Layout,
+    is_unmended: bool,
+) -> Result<()> {
     let Some(stored) = db.get_cf(system_cf, system::FORMAT)? else {
         let is_new = names
             .iter()
@@ -124,17 +133,29 @@ pub(super) fn check_format(db: &Db, system_cf: &ColumnFamily, names: &[String]) 
         if !is_new {
             return Err(not_ours("it does not say which format it has"));
         }
-        return put_format(db, system_cf, WriteBatch::default());
+        return put_format(db, system_cf, layout, WriteBatch::default());
     };
-    let version = <[u8; 4]>::try_from(stored.as_slice())
-        .map(u32::from_be_bytes)
-        .map_err(|_| Corrupt("format version"))?;
+    let (stored, version) = system::decode_format(&stored)?;
     match version {
-        FORMAT_VERSION => Ok(()),
+        FORMAT_VERSION if stored == Some(layout) => Ok(()),
+        // It has no rows of either layout.
+        FORMAT_VERSION if stored.is_some() && !is_unmended && !has_keys(db, system_cf)? => {
+            put_format(db, system_cf, layout, WriteBatch::default())
+        }
+        FORMAT_VERSION if stored.is_some() => Err(StorageError::Layout(layout)),
+        1..FORMAT_VERSION if layout != Layout::Plain => {
+            if has_keys(db, system_cf)? {
+                return Err(StorageError::Layout(layout));
+            }
+            put_format(db, system_cf, layout, WriteBatch::default())
+        }
         1 => move_counts(db, system_cf),
         // Version 3 has more types and kinds of rows, version 4 counts keys with timed elements and
         // has the value log.
-        2 | 3 => put_format(db, system_cf, WriteBatch::default()),
+        2 | 3 => put_format(db, system_cf, layout, WriteBatch::default()),
+        FORMAT_VERSION => Err(StorageError::Format(
+            "the database has a layout that this build does not know: start a newer build".into(),
+        )),
         _ => Err(StorageError::Format(format!(
             "the database has format version {version}; this build reads versions up to \
              {FORMAT_VERSION}: start a newer build, or put a backup of an older one in its place"
@@ -142,8 +163,30 @@ pub(super) fn check_format(db: &Db, system_cf: &ColumnFamily, names: &[String]) 
     }
 }
 
-fn put_format(db: &Db, system_cf: &ColumnFamily, mut batch: WriteBatch) -> Result<()> {
-    batch.put_cf(system_cf, system::FORMAT, FORMAT_VERSION.to_be_bytes());
+/// Whether a DB has keys, by the counts.
+fn has_keys(db: &Db, system_cf: &ColumnFamily) -> Result<bool> {
+    let counts = read_counts(&state(db, system_cf)?, db.raw_iterator_cf(system_cf))?;
+    let mut rows = db.raw_iterator_cf(system_cf);
+    rows.seek([system::DB_TAG]);
+    while let Some((key, value)) = rows.item()
+        && key.first() == Some(&system::DB_TAG)
+    {
+        let id = Reader::new(value, "DB map").u32()?;
+        if counts.get(&id).is_some_and(|counts| counts.keys > 0) {
+            return Ok(true);
+        }
+        rows.next();
+    }
+    Ok(rows.status().map(|()| false)?)
+}
+
+fn put_format(
+    db: &Db,
+    system_cf: &ColumnFamily,
+    layout: Layout,
+    mut batch: WriteBatch,
+) -> Result<()> {
+    batch.put_cf(system_cf, system::FORMAT, system::encode_format(layout));
     db.write(batch)?;
     Ok(db.flush_wal(true)?)
 }
@@ -165,7 +208,7 @@ fn move_counts(db: &Db, system_cf: &ColumnFamily) -> Result<()> {
         state.encode(&mut row);
         batch.put_cf(system_cf, system::STATE, row);
     }
-    put_format(db, system_cf, batch)
+    put_format(db, system_cf, Layout::Plain, batch)
 }
 
 /// I3: while the binlog is off, commits are not logged. So a start that turns it off or on begins a
@@ -233,6 +276,31 @@ pub(in crate::storage) fn read_counts(
     Ok(counts)
 }
 
+/// Reads the counts of slots. Adds the deletion of those of dropped keyspaces to a batch.
+fn load_slots(
+    db: &Db,
+    system_cf: &ColumnFamily,
+    keyspaces: &[Option<Arc<Keyspace>>],
+    batch: &mut WriteBatch,
+) -> Result<()> {
+    let mut rows = db.raw_iterator_cf(system_cf);
+    rows.seek([system::SLOT_TAG]);
+    while let Some((key, value)) = rows.item()
+        && key.first() == Some(&system::SLOT_TAG)
+    {
+        let (id, slot, keys) = system::decode_slot(key, value)?;
+        let mut all = keyspaces.iter().flatten();
+        match all.find(|keyspace| keyspace.id == id) {
+            Some(keyspace) => {
+                keyspace.slots().inspect(|counts| counts.set(slot, keys));
+            }
+            None => batch.delete_cf(system_cf, key),
+        }
+        rows.next();
+    }
+    Ok(rows.status()?)
+}
+
 /// Counts the keys of a DB some elements of which have times, by their index.
 fn count_timed(db: &Db, cf: &ColumnFamily) -> Result<u64> {
     let mut read = ReadOptions::default();
@@ -282,6 +350,7 @@ pub(super) fn load_keyspaces(
     system_cf: &ColumnFamily,
     names: &[String],
     state: &mut State,
+    layout: Layout,
     databases: u16,
     is_unmended: bool,
 ) -> Result<Vec<Option<Arc<Keyspace>>>> {
@@ -296,9 +365,7 @@ pub(super) fn load_keyspaces(
             break;
         }
         let index = system::split_db_row(key)?;
-        let id = <[u8; 4]>::try_from(value)
-            .map(u32::from_be_bytes)
-            .map_err(|_| Corrupt("DB map"))?;
+        let id = Reader::new(value, "DB map").u32()?;
         let name = KeyspaceId(id).column_family();
         if is_unmended && db.cf_handle(&name).is_none() {
             log::warn!("DB {index} is lost: nothing is left of its column family {name}");
@@ -306,7 +373,7 @@ pub(super) fn load_keyspaces(
             rows.next();
             continue;
         }
-        let keyspace = Keyspace::new(KeyspaceId(id), handle(db, &name)?);
+        let keyspace = Keyspace::new(KeyspaceId(id), handle(db, &name)?, layout);
         let mut stored = counts.get(&id).copied().unwrap_or_default();
         let timed_row = system::timed_row(keyspace.id);
         let is_counted = is_unmended || db.get_pinned_cf(system_cf, timed_row)?.is_some();
@@ -338,6 +405,7 @@ pub(super) fn load_keyspaces(
     }
     rows.status()?;
     drop(rows);
+    load_slots(db, system_cf, &keyspaces, &mut batch)?;
     for id in counts.keys().filter(|id| !used.contains(id)) {
         if let Some(row) = system::counts_row(KeyspaceId(*id)) {
             batch.delete_cf(system_cf, row);

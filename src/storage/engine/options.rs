@@ -50,6 +50,8 @@ pub struct StorageConfig {
     pub machine: MachineShare,
     /// How many DBs there are.
     pub databases: u16,
+    /// Whether clients see a node of a cluster.
+    pub cluster_enabled: bool,
     /// Share of the memory budget for the row cache, in percent.
     pub row_cache_percent: u32,
     /// Share of the rest that memtables may not take, in percent.
@@ -146,6 +148,7 @@ impl StorageConfig {
             dir,
             machine,
             databases: 16,
+            cluster_enabled: false,
             row_cache_percent: 10,
             block_cache_percent: 70,
             max_total_wal_size_bytes: 256 << 20,
@@ -190,10 +193,12 @@ impl StorageConfig {
         };
         let mut config = StorageConfig {
             disk_reserve_bytes: 0,
+            // All tests can be run with keys in slots.
+            cluster_enabled: std::env::var_os("KEDIS_TEST_SLOTS").is_some(),
             value_log_segment_bytes: 32 << 10,
             ..StorageConfig::new(dir, machine)
         };
-        // All tests can be run with values of so many bytes in the value log.
+        // And with values of so many bytes in the value log.
         let logged = std::env::var("KEDIS_TEST_VALUES").ok();
         if let Some(min) = logged.and_then(|min| min.parse().ok()) {
             config.value_log_min_bytes = min;

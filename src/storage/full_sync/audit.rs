@@ -14,6 +14,7 @@
 //! A long string has no rows for stretches of zeros, so its rows are not counted.
 
 use crate::base::hash::KeyedHash;
+use crate::encoding::keys::Layout;
 use crate::encoding::meta::decode_reclaim;
 use crate::encoding::stream::{ConsumerRow, GroupRow, NO_CONSUMER, PendingRow, decode_number};
 use crate::encoding::{Corrupt, MetaView, keys, tag};
@@ -37,6 +38,7 @@ const BALANCES: usize = 1 + u8::MAX as usize;
 pub(in crate::storage) struct Audit {
     /// The hash of statements and findings.
     hash: KeyedHash,
+    layout: Layout,
     /// The hash that orders members in the data set.
     order: KeyedHash,
     /// All collections have lower ids.
@@ -60,8 +62,9 @@ struct Run {
 }
 
 impl Audit {
-    pub(in crate::storage) fn new(data_set: &DataSet) -> Result<Audit> {
+    pub(in crate::storage) fn new(data_set: &DataSet, layout: Layout) -> Result<Audit> {
         Ok(Audit {
+            layout,
             hash: KeyedHash::new(&random_bytes()?),
             order: KeyedHash::new(&data_set.hash_key),
             next_id: data_set.next_id,
@@ -97,7 +100,7 @@ impl Audit {
     fn row(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let (tag, place) = key.split_first().ok_or(Corrupt("empty key"))?;
         match *tag {
-            tag::META => return self.meta(place, value),
+            tag::META => return self.meta(self.layout.checked(key)?.1, value),
             tag::TTL => {
                 let (expire_ms, user_key) = keys::split_ttl(key)?;
                 self.found(tag::TTL, &[&expire_ms.0.to_be_bytes(), user_key]);
@@ -327,6 +330,7 @@ impl Audit {
     /// The balances of the dead collections that wait for reclaim: no meta row states their counts.
     fn take_dead(&self, engine: &Engine, keyspace: &Keyspace) -> Result<[u64; BALANCES]> {
         let mut dead = Audit {
+            layout: self.layout,
             hash: self.hash.clone(),
             order: self.order.clone(),
             next_id: self.next_id,

@@ -12,6 +12,7 @@
 //! ```
 
 use crate::encoding::binlog::Position;
+use crate::encoding::keys::Layout;
 use crate::encoding::reader::Reader;
 use crate::encoding::system::{self, Counts, State};
 use crate::encoding::values::ValueRef;
@@ -58,6 +59,13 @@ pub struct Snapshot<'e> {
     pub keys: u64,
     /// Libraries of functions: names and texts.
     pub libraries: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Snapshot<'_> {
+    /// What stands in the keys of its meta rows.
+    pub fn layout(&self) -> Layout {
+        self.engine.layout
+    }
 }
 
 impl Drop for Snapshot<'_> {

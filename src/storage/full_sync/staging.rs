@@ -68,7 +68,7 @@ impl Staging {
         let part = self.keyspace(db)?;
         let audit = match self.audits.entry(db) {
             Entry::Occupied(audit) => audit.into_mut(),
-            Entry::Vacant(place) => place.insert(Audit::new(data_set)?),
+            Entry::Vacant(place) => place.insert(Audit::new(data_set, self.engine.layout)?),
         };
         audit.take(ChunkRows::new(chunk))?;
         let mut counts = part.counts();
@@ -79,6 +79,9 @@ impl Staging {
                 Some(&tag::META) => {
                     let found = MetaView::decode(value)?;
                     counts.keys += 1;
+                    if let Some(slots) = part.slots() {
+                        slots.add(self.engine.layout.checked(key)?.0, 1);
+                    }
                     counts.expires += u64::from(found.meta.expire_ms.is_some());
                     counts.timed += u64::from(found.meta.due_ms.is_some());
                 }
@@ -136,7 +139,9 @@ impl Staging {
                 // Family numbers are assigned under the map's lock.
                 let _map = engine.families.keyspaces.write();
                 let (id, cf) = engine.create_family()?;
-                Ok(place.insert(Arc::new(Keyspace::new(id, cf))).clone())
+                Ok(place
+                    .insert(Arc::new(Keyspace::new(id, cf, self.engine.layout)))
+                    .clone())
             }
         }
     }
@@ -202,7 +207,25 @@ impl Engine {
             }
             let row = system::timed_row(part.id);
             batch.put_cf(&self.system_cf, row, part.counts().timed.to_be_bytes());
+            if let Some(slots) = part.slots() {
+                slots.put_all(part.id, |row, count| {
+                    if count > 0 {
+                        batch.put_cf(&self.system_cf, row, count.to_be_bytes());
+                    }
+                });
+            }
         }
+        // Of the data set in use until now.
+        self.system_rows(system::SLOT_TAG, |rest, _| {
+            let row = [&[system::SLOT_TAG], rest].concat();
+            if staging
+                .parts
+                .values()
+                .all(|part| !rest.starts_with(&part.id.0.to_be_bytes()))
+            {
+                batch.delete_cf(&self.system_cf, row);
+            }
+        })?;
         for db in 0..self.config.databases {
             match staging.parts.get(&DbIndex(db)) {
                 Some(part) => {
@@ -281,8 +304,9 @@ impl Engine {
             let db = DbIndex(db as u16);
             // A new `Keyspace`, from which no thread has read yet.
             let new = staging.parts.remove(&db).map(|part| {
-                let keyspace = Keyspace::new(part.id, part.cf.clone());
+                let keyspace = Keyspace::new(part.id, part.cf.clone(), self.layout);
                 keyspace.set_counts(part.counts());
+                keyspace.copy_slots(&part);
                 Arc::new(keyspace)
             });
             if let Some(old) = std::mem::replace(slot, new) {

@@ -12,8 +12,16 @@ use std::sync::Arc;
 /// More DBs than can have their counts in the state row.
 const DBS: u16 = 20;
 
+/// Older versions have no slots.
+fn plain(dir: &Path) -> StorageConfig {
+    StorageConfig {
+        cluster_enabled: false,
+        ..StorageConfig::for_tests(dir.to_owned())
+    }
+}
+
 fn open(dir: &Path) -> Result<Arc<Engine>, StorageError> {
-    let mut config = StorageConfig::for_tests(dir.to_owned());
+    let mut config = plain(dir);
     config.databases = DBS;
     Engine::open(config)
 }
@@ -222,7 +230,7 @@ fn fewer_dbs_than_before() {
     let engine = open(dir.path()).unwrap();
     fill(&engine);
     drop(engine);
-    let mut config = StorageConfig::for_tests(dir.path().to_owned());
+    let mut config = plain(dir.path());
     config.databases = DBS - 1;
     match Engine::open(config.clone()) {
         Err(StorageError::TooFewDbs {

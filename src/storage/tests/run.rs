@@ -348,7 +348,7 @@ pub(super) fn read_db(view: &mut View, db: DbIndex) -> BTreeMap<Vec<u8>, Key> {
     metas
         .into_iter()
         .map(|(row_key, row)| {
-            let name = keys::user_key_of_meta(&row_key).unwrap().to_vec();
+            let name = view.layout().user_key(&row_key).unwrap().to_vec();
             let point = view.meta_row(db, &name).unwrap().unwrap().to_vec();
             assert_eq!(point, row, "by point and by range");
             let key = read_key(view, db, MetaView::decode(&row).unwrap());

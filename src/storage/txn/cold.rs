@@ -110,7 +110,7 @@ impl View {
     /// Looks the rows of these keys up, as far as there is room for what they lack: a command that
     /// has missed one will need the others, too.
     pub fn look_for<'k>(&self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) {
-        keys.for_each(|(db, key)| self.look_up(db, &keys::meta(key)));
+        keys.for_each(|(db, key)| self.look_up(db, &self.engine.layout.meta(key)));
     }
 
     /// If the row of a member of a collection was not in memory: looks the rows of these members of

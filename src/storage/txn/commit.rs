@@ -280,6 +280,8 @@ impl Txn {
                 engine.put_counts(&mut commit, keyspace, delta.counts, &mut batch);
             }
         }
+        let slots = view.slots_after();
+        view.put_slots(&slots, &mut batch);
         engine.put_state(&mut commit, &mut batch);
         // The batch holds these rows now, and RocksDB is about to copy them once more.
         self.view.batch.log.free_long_rows();
@@ -311,6 +313,7 @@ impl Txn {
                 keyspace.add(delta.counts);
             }
         }
+        slots.publish();
         drop(commit);
         fail_point("before-refresh")?;
         self.refresh_caches();

@@ -87,7 +87,7 @@ impl View {
         key: &[u8],
         look: impl FnOnce(MetaView<'_>) -> R,
     ) -> Result<Option<R>> {
-        let found = self.with_row(db, &keys::meta(key), |row| -> Result<_> {
+        let found = self.with_row(db, &self.engine.layout.meta(key), |row| -> Result<_> {
             let found = MetaView::decode(row)?;
             if !self.command.expires || !found.meta.is_expired(self.now_ms()) {
                 return Ok(Found::Alive(look(found)));
@@ -119,7 +119,7 @@ impl View {
 
     /// The raw meta row, expired or not.
     pub fn meta_row(&self, db: DbIndex, key: &[u8]) -> Result<Option<Row<'_>>> {
-        self.row(db, &keys::meta(key))
+        self.row(db, &self.engine.layout.meta(key))
     }
 
     /// Deletes an expired key and logs that, without counting it as a change made by the current
@@ -143,7 +143,7 @@ impl View {
         let Some(keyspace) = self.keyspace(db).map(|ks| ks.id) else {
             return Ok(());
         };
-        self.delete(keyspace, &keys::meta(key));
+        self.delete(keyspace, &self.engine.layout.meta(key));
         self.note_change(db, key, how);
         let mut change = CountsChange {
             keys: -1,
@@ -158,6 +158,7 @@ impl View {
             change.timed = -1;
         }
         self.change_counts(keyspace, change);
+        self.note_key(keyspace, key, -1);
         self.retire(keyspace, old)
     }
 
@@ -196,7 +197,7 @@ impl Txn {
         body: &[u8],
     ) -> Result<()> {
         let keyspace = self.keyspace_for_write(db)?;
-        let row_key = keys::meta(key);
+        let row_key = self.engine.layout.meta(key);
         self.borrow_for_row(&row_key, body.len())?;
         self.put_parts(keyspace, &row_key, [&new.encode(), body]);
         self.note_change(db, key, How::Written);
@@ -233,6 +234,7 @@ impl Txn {
             self.change_counts(keyspace, change);
         }
         if old.is_none() {
+            self.note_key(keyspace, key, 1);
             self.event(Class::NEW, "new", db, key);
         }
         Ok(())
@@ -343,6 +345,7 @@ impl Txn {
         self.note_clear(db);
         self.batch.cleared.push(keyspace);
         self.change_counts(keyspace, counts.to_nothing());
+        self.note_no_keys(keyspace);
         Ok(())
     }
 }

@@ -463,6 +463,7 @@ impl Txn {
         self.batch.overlay.clear();
         self.batch.log.clear();
         self.batch.deltas.clear();
+        self.batch.slots.truncate(0);
         self.batch.swaps.clear();
         self.batch.system_rows.clear();
         self.batch.cleared.clear();

@@ -6,6 +6,7 @@
 //! little gain for a second way to read.
 
 use super::View;
+use crate::encoding::keys::Layout;
 use crate::encoding::tag;
 use crate::storage::cache::rows::{Version, is_cacheable};
 use crate::storage::engine::cold_reads::ColdRead;
@@ -89,7 +90,11 @@ impl View {
         let hash = self.key_hash(db, key);
         self.engine.access.locks.prefetch(Locks::stripe(hash));
         each(hash);
-        let row = self.batch.overlay.hash_tagged(keyspace.id, tag::META, key);
+        let overlay = &self.batch.overlay;
+        let row = match self.engine.layout {
+            Layout::Plain => overlay.hash_tagged(keyspace.id, tag::META, key),
+            layout => overlay.hash(keyspace.id, &layout.meta(key)),
+        };
         let hash = keyspace.cache_hash(row);
         self.engine.memory.rows.prefetch_set(hash);
         Some(Expected(hash))
@@ -214,8 +219,8 @@ impl View {
         cache_hash: u64,
         row_key: &[u8],
     ) -> Option<SmallVec<[u8; 64]>> {
-        let key = row_key.strip_prefix(&[tag::META])?;
         let engine = &self.engine;
+        let key = engine.layout.user_key(row_key).ok()?;
         let key_hash = self.key_hash(db, key);
         if engine.access.locks.is_taken(key_hash) {
             return None;

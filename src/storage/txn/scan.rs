@@ -639,7 +639,7 @@ mod tests {
     #[test]
     fn a_scan_can_give_up_at_any_row() {
         let (_dir, mut txn) = empty_store();
-        let row = |n: u32| keys::meta(format!("{n:03}").as_bytes());
+        let row = |n: u32| keys::Layout::Plain.meta(format!("{n:03}").as_bytes());
         txn.begin(UnixMs(1)).unwrap();
         for n in 0..100 {
             txn.put_row(DB, &row(n), b"stored").unwrap();
@@ -692,9 +692,10 @@ mod tests {
                 false => txn.begin(UnixMs(1)).unwrap(),
             }
             for n in 0..99u8 {
-                txn.delete_row(DB, &keys::meta(&[n])).unwrap();
+                txn.delete_row(DB, &keys::Layout::Plain.meta(&[n])).unwrap();
             }
-            txn.put_row(DB, &keys::meta(&[99]), b"stored").unwrap();
+            txn.put_row(DB, &keys::Layout::Plain.meta(&[99]), b"stored")
+                .unwrap();
             txn.commit().unwrap();
         }
         assert_eq!(compared(), at_start);

@@ -46,6 +46,7 @@ impl Txn {
         }
         self.batch.values.clear();
         self.batch.deltas.clear();
+        self.batch.slots.truncate(0);
         self.batch.system_rows.clear();
         self.batch.rank_changes.truncate(0);
         self.changes.truncate(0);
@@ -76,6 +77,7 @@ impl Txn {
                 staging.libraries.extend(name.map(<[u8]>::to_vec).zip(text));
             }
         }
+        self.slots_after().publish();
         for delta in &self.batch.deltas {
             if let Some(keyspace) = self.by_id(delta.keyspace) {
                 keyspace.add(delta.counts);

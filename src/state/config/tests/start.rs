@@ -109,8 +109,12 @@ fn errors_of_a_file_say_where_what_and_why() {
         "argument can't be a path, just a filename"
     );
     assert_eq!(
-        reason("cluster-enabled yes"),
-        "argument(s) must be one of the following: no"
+        reason("cluster-announce-hostname a_b"),
+        "Hostnames may only contain alphanumeric characters, hyphens or dots"
+    );
+    assert_eq!(
+        reason(&format!("cluster-announce-hostname {}", "h".repeat(256))),
+        "Hostnames must be less than 256 characters"
     );
     assert_eq!(
         reason("loadmodule x.so"),
@@ -434,4 +438,18 @@ fn words_and_quotes() {
     let read: Vec<_> = super::super::words(b"a \"b c").unwrap().collect();
     assert_eq!(read, [Ok(b"a".to_vec()), Err(LexError::Quotes)]);
     assert!(super::super::words(b"a\0").is_err());
+}
+
+/// A cluster has one DB, whatever the order of the lines.
+#[test]
+fn a_cluster_has_one_db() {
+    for text in [
+        "cluster-enabled yes\ndatabases 5",
+        "databases 5\ncluster-enabled yes",
+        "cluster-enabled yes",
+    ] {
+        assert_eq!(text_of(&parse(text).unwrap(), "databases"), "1", "{text}");
+    }
+    let config = parse("databases 5\ncluster-enabled no").unwrap();
+    assert_eq!(text_of(&config, "databases"), "5");
 }

@@ -226,6 +226,19 @@ complete -c kedis-server -l supervised -d 'The service manager that is notified 
 systemd\t''
 auto\t''
 no\t''"
+complete -c kedis-server -l cluster-enabled -d 'Serve as a whole cluster of one node, which owns all slots, to clients that speak Redis Cluster; there is DB 0 only.' -r -f -a "yes\t''
+no\t''"
+complete -c kedis-server -l cluster-port -d 'Port of a cluster bus that `CLUSTER NODES` shows, as clients expect one; 0 is 10,000 above `port`. There is no bus.' -r
+complete -c kedis-server -l cluster-preferred-endpoint-type -d 'Which address of a node `CLUSTER SLOTS` and redirections name.' -r -f -a "ip\t''
+hostname\t''
+unknown-endpoint\t''"
+complete -c kedis-server -l cluster-announce-ip -d 'Address of this node for clients; empty is `replica-announce-ip`, or else the address that the client has connected to.' -r -F
+complete -c kedis-server -l cluster-announce-hostname -d 'Name of this node\'s host for clients; empty for none.' -r -F
+complete -c kedis-server -l cluster-announce-port -d 'Port of this node for clients; 0 is `replica-announce-port`, or else `port`.' -r
+complete -c kedis-server -l cluster-announce-tls-port -d 'Port of this node for clients with TLS; 0 is `tls-port`.' -r
+complete -c kedis-server -l cluster-announce-bus-port -d 'Port of a cluster bus that `CLUSTER NODES` shows; 0 is that of `cluster-port`.' -r
+complete -c kedis-server -l cluster-slot-stats-enabled -d 'Note what the commands on each slot take, for `CLUSTER SLOT-STATS`.' -r -f -a "yes\t''
+no\t''"
 complete -c kedis-server -s h -l help -d 'this text'
 complete -c kedis-server -s v -l version -d 'the version'
 complete -c kedis-server -l accept-data-loss -d 'start although acknowledged writes are lost'
