@@ -268,7 +268,7 @@ fn packed_bytes_that_changed_are_noticed() {
     let mut part = Vec::new();
     for place in 0..u64::from(at.packed) {
         let place = at.offset + RECORD_HEAD + place;
-        if place % 97 != 0 && place < at.offset + stored_len(&at) - 20 {
+        if !place.is_multiple_of(97) && place < at.offset + stored_len(&at) - 20 {
             continue;
         }
         let mut byte = [0];
