@@ -17,7 +17,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "newer than the oracle; `streams` compares them with one that is as new",
     ),
     (
-        "client|no-touch client|setinfo cluster|myshardid waitaof",
+        "client|no-touch client|setinfo cluster|myshardid cluster|slot-stats waitaof",
         "newer than the oracle",
     ),
     (
