@@ -213,14 +213,7 @@ impl Engine {
         })?;
         let disk = Disk::open(&config.dir, config.disk_reserve_bytes);
         let options = RocksOptions::new(&config, &disk)?;
-        // Before the log is replayed, which writes tables that name values.
-        let values = ValueLog::open(
-            &config.dir,
-            config.value_log_segment_bytes,
-            config.machine.max_open_segments,
-        )?;
-        let values = Arc::new(values);
-        disk.sync_before_tables(values.clone());
+        let values = open::values(&config, &disk)?;
         let (db, names, marks) = open::open_in_background(&config, &options)?;
         let system_cf = handle(&db, DEFAULT)?;
         let binlog_cf = handle(&db, BINLOG)?;

@@ -7,8 +7,10 @@ use crate::encoding::keys::Layout;
 use crate::encoding::reader::Reader;
 use crate::encoding::system::{self, Counts, KeyspaceId, State};
 use crate::encoding::{FORMAT_VERSION, tag};
+use crate::storage::engine::disk::Disk;
 use crate::storage::engine::history::History;
 use crate::storage::engine::options::{RocksOptions, StorageConfig};
+use crate::storage::engine::values::ValueLog;
 use crate::storage::engine::wal::marks;
 use crate::storage::{Result, StorageError};
 use rocksdb::{
@@ -17,6 +19,18 @@ use rocksdb::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+
+/// Opens the value log, which the disk syncs before tables from now on. That is before the
+/// write-ahead log is replayed, which writes tables that name values.
+pub(super) fn values(config: &StorageConfig, disk: &Disk) -> Result<Arc<ValueLog>> {
+    let (bytes, most_open) = (
+        config.value_log_segment_bytes,
+        config.machine.max_open_segments,
+    );
+    let values = Arc::new(ValueLog::open(&config.dir, bytes, most_open)?);
+    disk.sync_before_tables(values.clone());
+    Ok(values)
+}
 
 /// Opens the database on a thread of lower priority. RocksDB's own threads, which are created then,
 /// inherit it.
