@@ -216,8 +216,8 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
     Ok(true)
 }
 
-/// PSYNC FAILOVER: the master hands over to this server, which becomes a master.
-fn take_over(server: &Server, id: &[u8]) -> CmdResult {
+/// Checks PSYNC FAILOVER: only this server's master may hand over to it.
+fn check_take_over(server: &Server, id: &[u8]) -> CmdResult {
     if !server.replication.is_replica() {
         return Err(Error::text("ERR PSYNC FAILOVER can't be sent to a master."));
     }
@@ -230,8 +230,6 @@ fn take_over(server: &Server, id: &[u8]) -> CmdResult {
             "ERR PSYNC FAILOVER replid must match my replid.",
         ));
     }
-    follow(server, None)?;
-    log::info!("MASTER MODE enabled (failover request from the master)");
     Ok(())
 }
 
@@ -245,6 +243,7 @@ fn sync(ctx: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
             id: "?".into(),
             next: None,
             is_sync: true,
+            takes_over: false,
             announced: Announcement {
                 format: None,
                 ..*announced
@@ -254,8 +253,9 @@ fn sync(ctx: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
 }
 
 fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    if args.get(3).is_some_and(|word| args::is(word, "FAILOVER")) {
-        take_over(ctx.server, args[1])?;
+    let takes_over = args.get(3).is_some_and(|word| args::is(word, "FAILOVER"));
+    if takes_over {
+        check_take_over(ctx.server, args[1])?;
     }
     let Some(next) = num::parse_i64(args[2]) else {
         let addr = &ctx.session.info.addr;
@@ -280,6 +280,7 @@ fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
             id: String::from_utf8_lossy(args[1]).into_owned(),
             next: u64::try_from(next).ok().map(Position),
             is_sync: false,
+            takes_over,
             announced: *announced,
         },
     )
@@ -295,7 +296,8 @@ fn request_sync(ctx: &mut SessionCtx<'_>, mut psync: Psync) -> CmdResult {
         announced.format = None;
     }
     let replication = &ctx.server.replication;
-    if replication.is_replica() && replication.link.phase() != LinkPhase::Connected {
+    let stays_replica = replication.is_replica() && !psync.takes_over;
+    if stays_replica && replication.link.phase() != LinkPhase::Connected {
         return Err(Error::text(
             "NOMASTERLINK Can't SYNC while not connected with my master",
         ));

@@ -570,6 +570,9 @@ impl<'s> Scan<'s> {
                 limits.push(
                     "FLUSHDB, FLUSHALL, SWAPDB and changes of functions give no events, and were not followed".into(),
                 );
+                limits.push(
+                    "XREADGROUP, XACK, XCLAIM and XAUTOCLAIM give no events: what groups of a stream have read is as of the stream's last change".into(),
+                );
                 match given {
                     Given::Unknown => limits.push(
                         "the source does not tell which keyspace events it gives: if notify-keyspace-events is not AKE, changes are missing".into(),

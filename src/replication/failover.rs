@@ -10,18 +10,20 @@
 //! Commands that had begun before the pause may still commit; the failover then waits
 //! for a replica that has their writes, too.
 
-use crate::commands::replication::end_failover;
+use crate::commands::replication::{end_failover, follow};
 use crate::state::Server;
 use crate::state::config::MasterAddr;
-use crate::state::replication::{Failover, Feeding, Replica};
+use crate::state::replication::{Failover, Feeding, LinkPhase, Psync, Replica};
 use crate::storage::StorageError;
 use crate::sys::clock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Interval between two checks of the replicas.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Longest wait for what the master sent before it handed over.
+const RECEIVE_REST: Duration = Duration::from_secs(1);
 
 /// Whether a replica has acknowledged the whole binlog.
 pub(super) fn has_everything(server: &Server, target: &MasterAddr) -> bool {
@@ -80,6 +82,33 @@ pub(super) fn coordinate(server: &Arc<Server>) -> Result<(), StorageError> {
         }
         server.replication.wait_for_change(&desired, LOOK_EVERY);
     }
+}
+
+/// Makes this server a master, as its master asked with PSYNC FAILOVER. Returns whether it is one:
+/// it may have been told to follow another server meanwhile.
+///
+/// What the master sent before is applied first, as long as the link lasts: a forced failover does
+/// not wait for the replica, and without these writes the old master would need a full sync.
+pub(super) fn take_over(server: &Server, psync: &Psync) -> Result<bool, StorageError> {
+    let started = Instant::now();
+    let desired = server.replication.desired().clone();
+    let engine = &server.engine;
+    let is_behind = || {
+        let upstream = engine.upstream();
+        let next = upstream.map_or_else(|| engine.binlog.range().next_position, |up| up.next);
+        psync.next.is_some_and(|end| next < end)
+            && server.replication.link.phase() == LinkPhase::Connected
+            && started.elapsed() < RECEIVE_REST
+    };
+    while is_behind() && server.replication.desired().is_still(&desired) {
+        server.replication.wait_for_change(&desired, LOOK_EVERY);
+    }
+    if !server.replication.desired().is_still(&desired) {
+        return Ok(false);
+    }
+    follow(server, None)?;
+    log::info!("MASTER MODE enabled (failover request from the master)");
+    Ok(true)
 }
 
 /// The replicas that may become master.

@@ -10,6 +10,7 @@
 mod redis;
 
 use super::databases::{Databases, MissingDb, Refusals};
+use super::failover;
 use super::turns::Turns;
 use super::wire;
 use crate::encoding::binlog::Position;
@@ -64,6 +65,8 @@ pub(super) enum End {
     Trimmed,
     #[error("this server's history has changed")]
     History,
+    #[error("it hands over, but this server follows another master now")]
+    OtherMaster,
     #[error("its connection was killed")]
     Killed,
     #[error("this server stops")]
@@ -75,9 +78,8 @@ pub(super) fn run(server: &Arc<Server>, turns: &Turns, refusals: &Refusals, take
     let info = taken.info.clone();
     info.set_flag(ClientFlags::REPLICA, true);
     let name = format!("replica {}:{}", info.addr, taken.psync.announced.port);
-    match Feeder::new(server, taken) {
+    match begin(server, taken) {
         Ok(mut feeder) => {
-            server.replication.add_replica(feeder.replica.clone());
             server.engine.binlog.watch(feeder.watcher.clone());
             let Err(end) = feeder.feed(turns);
             match &end {
@@ -91,9 +93,16 @@ pub(super) fn run(server: &Arc<Server>, turns: &Turns, refusals: &Refusals, take
             server.engine.binlog.unwatch(&feeder.watcher);
             server.replication.remove_replica(&feeder.replica);
         }
-        Err(error) => log::warn!("{name}: {error}"),
+        Err(end) => log::warn!("{name}: {end}"),
     }
     server.clients.remove(info.id);
+}
+
+fn begin(server: &Arc<Server>, taken: Taken) -> Result<Feeder<'_>, End> {
+    if taken.psync.takes_over && !failover::take_over(server, &taken.psync)? {
+        return Err(End::OtherMaster);
+    }
+    Ok(Feeder::new(server, taken)?)
 }
 
 pub(super) struct Feeder<'s> {
@@ -193,7 +202,15 @@ impl<'s> Feeder<'s> {
 
     fn feed(&mut self, turns: &Turns) -> Result<std::convert::Infallible, End> {
         self.databases = Databases::of(self.server, &self.replica, &self.psync.announced);
-        let hold = match self.partial_sync()? {
+        let stats = &self.server.stats;
+        let hold = self.partial_sync()?;
+        // The statistics have the sync before INFO shows the replica.
+        match hold {
+            Some(_) => stats.sync_partial_ok.add(1),
+            None => stats.sync_full.add(1),
+        }
+        self.server.replication.add_replica(self.replica.clone());
+        let hold = match hold {
             Some(hold) => hold,
             None => self.full_sync(turns)?,
         };
@@ -251,7 +268,6 @@ impl<'s> Feeder<'s> {
             stats.sync_partial_err.add(1);
             return Err(self.refuse(missing));
         }
-        stats.sync_partial_ok.add(1);
         log::info!(
             "replica {}: partial sync from {next}",
             self.replica.client.addr
@@ -278,7 +294,6 @@ impl<'s> Feeder<'s> {
     fn full_sync(&mut self, turns: &Turns) -> Result<Hold, End> {
         let server = self.server;
         let engine = &server.engine;
-        server.stats.sync_full.add(1);
         let turn = turns.ask();
         while !turn.has_come() {
             if self.queued_at.elapsed() >= REPORT_EVERY {

@@ -187,10 +187,10 @@ impl<'s> Follower<'s> {
             server.clients.remove(info.id);
             info.query_capacity.store(0, Ordering::Relaxed);
             server.client_memory.set(&info.account, 0);
-            follower.enter(LinkPhase::Connect);
             // An incomplete batch of a broken link must not be committed with the next
             // link's.
             let pending = follower.executor.finish_tick();
+            follower.enter(LinkPhase::Connect);
             if !follower.is_wanted() {
                 break;
             }

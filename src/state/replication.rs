@@ -66,6 +66,8 @@ pub struct Psync {
     /// Whether the command was SYNC: no line is sent before the data set, and the replica never
     /// acknowledges a position.
     pub is_sync: bool,
+    /// Whether this server is asked to become master (FAILOVER).
+    pub takes_over: bool,
     /// What the replica has announced.
     pub announced: Announcement,
 }

@@ -47,8 +47,8 @@ pub fn places(layout: Layout, pattern: &[u8], prefix: &[u8]) -> Vec<u8> {
 }
 
 /// Walks over the keys of `db` whose places begin with `prefix`, from the place `start` on if given,
-/// in the order of the places, and calls `each` with those that have not expired. With `bounds`, which are reduced, returns the place where to continue if there may be
-/// more.
+/// in the order of the places, and calls `each` with those that have not expired. With `bounds`,
+/// which are reduced, returns the place where to continue if there may be more.
 pub fn walk(
     view: &mut View,
     db: DbIndex,

@@ -1,9 +1,9 @@
 //! Picks a key at random, for RANDOMKEY.
 //!
 //! Keys are stored in the order of their places ([`keys::Layout`]), and the number of keys between
-//! two of them is unknown. The search knows places alone. So the search narrows a range. It picks a random point between the range's
-//! first and last key, by the bytes after their common prefix, and reads a window of
-//! keys on either side. If the range ends within a window, the number of keys on that
+//! two of them is unknown. The search knows places alone, and narrows a range of them. It picks a
+//! random point between the range's first and last key, by the bytes after their common prefix, and
+//! reads a window of keys on either side. If the range ends within a window, the number of keys on that
 //! side is known, and the side is chosen with its share of the keys in the range. If
 //! neither end is within its window, the position of the point decides. After a few
 //! steps one key of the window is taken.

@@ -123,6 +123,9 @@ fn a_client_for_clusters() {
         }
         let replies: Vec<i64> = pipe.query(&mut conn).unwrap();
         assert_eq!(replies, (1..=200).collect::<Vec<i64>>());
+        wait_for("the replica to have these, too", || {
+            is_caught_up(&master, &replica)
+        });
         // It divides the command by slots.
         let found: Vec<Option<i64>> = conn.mget(&["k:1", "k:2", "none"]).unwrap();
         assert_eq!(found, [Some(2), Some(3), None]);

@@ -11,6 +11,7 @@ mod server {
 
 #[path = "../../src/base"]
 mod base {
+    pub mod slots;
     pub mod time;
 }
 

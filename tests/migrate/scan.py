@@ -89,6 +89,7 @@ def with_events(options):
             wait_for("copy", lambda: "following keyspace events" in tool.said())
             time.sleep(min(options.seconds, 3))
             writer.stop()
+            change_streams(source)
             wait_until_through(source, target)
             wait_until_settled(lambda: without_marks(source, target, "typed" in title))
             wrong = without_marks(source, target, "typed" in title)
@@ -108,6 +109,14 @@ def with_events(options):
         ended, said = run("redis_to_kedis", source, target, "--scan", "--exit-when-synced")
         right = ended == 0 and 'no events of the classes "glshzet"' in said
         expect("scan: missing classes of events are named", right, (ended, said))
+
+
+def change_streams(source):
+    """Adds to each stream: XREADGROUP, XACK and XCLAIM before gave no event."""
+    for db in DBS:
+        c = source.connect(db)
+        for key in c.scan_iter(_type="stream"):
+            c.xadd(key, {"the": "last"})
 
 
 def wait_until_settled(found):
@@ -162,6 +171,7 @@ def broken(options):
         way.cut()
         source.connect(9).delete("key:3")
         writer.stop()
+        change_streams(source)
         again = lambda: tool.said().count("following keyspace events") > before  # noqa: E731
         wait_for("following once more", again, 2 * DEADLINE)
         wait_until_through(source, target)

@@ -203,21 +203,9 @@ impl Disk {
         self.values.get_or_init(|| values);
     }
 
-    /// Whether the disk has all values that rows of memtables name.
-    fn syncs_values(&self) -> bool {
-        let synced = self.values.get().map_or(Ok(()), |values| values.sync());
-        match synced {
-            Ok(()) => true,
-            Err(error) => {
-                self.note_failure(format!("the value log cannot be synced: {error}"));
-                false
-            }
-        }
-    }
-
-    fn note_failure(&self, text: String) {
-        *self.failure.lock() = text;
-        self.failures.fetch_add(1, Ordering::Release);
+    /// Makes durable what rows of memtables name in the value log.
+    fn sync_values(&self) -> io::Result<()> {
+        self.values.get().map_or(Ok(()), |values| values.sync())
     }
 
     /// Whether commits that add data are refused.
@@ -577,8 +565,9 @@ mod calls {
     }
 
     #[unsafe(no_mangle)]
-    extern "C" fn kedis_disk_syncs_values(disk: &Disk) -> bool {
-        disk.syncs_values()
+    extern "C" fn kedis_disk_sync_values(disk: &Disk) -> i32 {
+        let synced = disk.sync_values();
+        synced.map_or_else(|error| error.raw_os_error().unwrap_or(libc::EIO), |()| 0)
     }
 
     #[unsafe(no_mangle)]
@@ -592,7 +581,8 @@ mod calls {
     unsafe extern "C" fn kedis_disk_failed(disk: &Disk, text: *const u8, len: usize) {
         // SAFETY: by the contract.
         let text = unsafe { slice::from_raw_parts(text, len) };
-        disk.note_failure(String::from_utf8_lossy(text).into_owned());
+        *disk.failure.lock() = String::from_utf8_lossy(text).into_owned();
+        disk.failures.fetch_add(1, Ordering::Release);
     }
 
     /// # Safety

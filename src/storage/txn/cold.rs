@@ -292,7 +292,31 @@ mod tests {
     use super::*;
     use crate::base::time::UnixMs;
     use crate::storage::txn::ReadLimits;
+    use crate::storage::txn::scan::TombstoneCount;
     use crate::storage::{Engine, StorageConfig};
+
+    /// Each look at a list whose items were popped passed all of their tombstones, on an IO thread.
+    #[test]
+    fn a_look_ahead_passes_few_tombstones() {
+        let mut client = crate::exec::testing::Client::new();
+        let engine = client.server().engine.clone();
+        for n in 0..100 {
+            let words = (0..100).map(|m| format!("item:{n}:{m}"));
+            client.run(&format!("RPUSH l {}", words.collect::<Vec<_>>().join(" ")));
+        }
+        engine.flush_memtables().unwrap();
+        // Few at a time: more are deleted as a range, which leaves one tombstone.
+        for _ in 0..500 {
+            client.run("LPOP l 10");
+        }
+        let mut txn = Txn::new(engine);
+        txn.begin(UnixMs(1)).unwrap();
+        let count = TombstoneCount::counted_from_now(u64::MAX);
+        txn.look_for_elements(std::iter::once((DbIndex(0), &b"l"[..])), &[]);
+        let passed = count.passed();
+        assert!(passed > TOMBSTONES_AHEAD / 2, "it looked, and met {passed}");
+        assert!(passed <= 2 * TOMBSTONES_AHEAD, "{passed}");
+    }
 
     /// The turn that may wait for the disk with its keys locked once held them like any other: IO
     /// threads that needed one of them waited, too.

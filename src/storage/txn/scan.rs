@@ -100,7 +100,7 @@ pub(in crate::storage) fn stop_counters() {
 
 /// Counts the tombstones that a read skips. A thread can have only one at a time: dropping it
 /// switches the counters off.
-struct TombstoneCount {
+pub(super) struct TombstoneCount {
     counters: PerfContext,
     at_start: u64,
     bound: u64,
@@ -108,7 +108,7 @@ struct TombstoneCount {
 }
 
 impl TombstoneCount {
-    fn counted_from_now(bound: u64) -> TombstoneCount {
+    pub(super) fn counted_from_now(bound: u64) -> TombstoneCount {
         set_perf_stats(PerfStatsLevel::EnableCount);
         let mut tombstones = TombstoneCount {
             counters: PerfContext::default(),
@@ -126,7 +126,7 @@ impl TombstoneCount {
             + self.counters.metric(PerfMetric::InternalDeleteSkippedCount)
     }
 
-    fn passed(&self) -> u64 {
+    pub(super) fn passed(&self) -> u64 {
         self.total() - self.at_start
     }
 }

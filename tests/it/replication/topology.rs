@@ -289,6 +289,34 @@ fn a_failover_ends_at_its_timeout_or_by_abort() {
     assert_same(&master, &replica);
 }
 
+/// A forced failover does not wait for the replica. What the replica was sent before is not lost, and
+/// no data set is sent again.
+#[test]
+fn a_forced_failover_takes_along_what_was_sent() {
+    let master = server(&[]);
+    let replica = server(&[]);
+    linked(&master, &replica);
+    let full = syncs(&master).0;
+    replica.signal("STOP");
+    let mut conn = master.connect();
+    for n in 0..200 {
+        conn.must(&format!("SET {n} {}", "v".repeat(500)));
+    }
+    let failover = format!("FAILOVER TO 127.0.0.1 {} FORCE TIMEOUT 100", replica.port());
+    assert_eq!(conn.cmd(&failover), Value::ok());
+    wait_for("the handover", || {
+        info(&master, "replication", "master_failover_state") == "failover-in-progress"
+    });
+    replica.signal("CONT");
+    wait_for("the roles change", || {
+        info(&replica, "replication", "role") == "master"
+            && info(&master, "replication", "master_failover_state") == "no-failover"
+    });
+    assert_eq!(replica.connect().must("DBSIZE"), Value::Int(200));
+    assert_same(&replica, &master);
+    assert_eq!((syncs(&replica).0, syncs(&master).0), (0, full));
+}
+
 /// A replica whose user may not be followed refuses to take over. Everything stays as it was.
 #[test]
 fn a_refused_failover_changes_nothing() {

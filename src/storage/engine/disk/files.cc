@@ -58,8 +58,8 @@ extern "C" {
 bool kedis_disk_make_room(const void* disk);
 // Whether a compaction may write so many bytes; if not, it fails.
 bool kedis_disk_admits_compaction(const void* disk, size_t bytes);
-// Makes durable what rows of memtables name in the value log; returns whether it is.
-bool kedis_disk_syncs_values(const void* disk);
+// Makes durable what rows of memtables name in the value log; returns the errno, or 0.
+int32_t kedis_disk_sync_values(const void* disk);
 // How many of the wanted bytes a file may preallocate now.
 uint64_t kedis_disk_preallocation(const void* disk, uint64_t wanted);
 void kedis_disk_failed(const void* disk, const char* text, size_t len);
@@ -82,7 +82,11 @@ class Disk final {
 
   bool MakeRoom() const { return kedis_disk_make_room(rust_); }
   bool AdmitsCompaction(size_t bytes) const { return kedis_disk_admits_compaction(rust_, bytes); }
-  bool SyncsValues() const { return kedis_disk_syncs_values(rust_); }
+  IOStatus SyncValues() const {
+    const int error = kedis_disk_sync_values(rust_);
+    if (error == 0) return IOStatus::OK();
+    return IOStatus::IOError("While syncing the value log", rocksdb::errnoStr(error));
+  }
   size_t Preallocation(size_t wanted) const { return kedis_disk_preallocation(rust_, wanted); }
 
   // The error as RocksDB gets it.
@@ -174,12 +178,14 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
     return disk_->Seen(target()->Flush(options, debug));
   }
   IOStatus Sync(const IOOptions& options, IODebugContext* debug) override {
-    if (!SyncsBefore(options)) return disk_->Seen(NoValues());
-    return disk_->Seen(target()->Sync(options, debug));
+    IOStatus done = SyncBefore(options);
+    if (done.ok()) done = target()->Sync(options, debug);
+    return disk_->Seen(std::move(done));
   }
   IOStatus Fsync(const IOOptions& options, IODebugContext* debug) override {
-    if (!SyncsBefore(options)) return disk_->Seen(NoValues());
-    return disk_->Seen(target()->Fsync(options, debug));
+    IOStatus done = SyncBefore(options);
+    if (done.ok()) done = target()->Fsync(options, debug);
+    return disk_->Seen(std::move(done));
   }
   IOStatus RangeSync(uint64_t offset, uint64_t bytes, const IOOptions& options,
                      IODebugContext* debug) override {
@@ -195,11 +201,10 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
 
  private:
   // A durable row must not name a value that is not. What compactions write was in tables before.
-  bool SyncsBefore(const IOOptions& options) const {
+  IOStatus SyncBefore(const IOOptions& options) const {
     const bool compacts = options.io_activity == Env::IOActivity::kCompaction;
-    return kind_ != FileKind::kTable || compacts || disk_->SyncsValues();
+    return kind_ != FileKind::kTable || compacts ? IOStatus::OK() : disk_->SyncValues();
   }
-  static IOStatus NoValues() { return IOStatus::IOError("the value log cannot be synced"); }
 
   const DiskRef disk_;
   uint64_t size_;

@@ -51,19 +51,20 @@ impl Packing {
         if packed + (first.len() / 8).max(LEAST_GAIN) > first.len() {
             return false;
         }
-        let rest = &piece[first.len()..];
-        rest.chunks(CHUNK as usize).for_each(|chunk| {
-            self.pack(chunk);
-        });
+        self.pack_all(&piece[first.len()..]);
         true
     }
 
     /// Packs the next piece.
     pub(super) fn next(&mut self, piece: &[u8]) {
         self.start_piece();
-        piece.chunks(CHUNK as usize).for_each(|chunk| {
+        self.pack_all(piece);
+    }
+
+    fn pack_all(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(CHUNK as usize) {
             self.pack(chunk);
-        });
+        }
     }
 
     fn start_piece(&mut self) {

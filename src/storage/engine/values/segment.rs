@@ -9,8 +9,8 @@
 //! end     offset of the samples (8) ‖ "END\0" (4) ‖ checksum (4)
 //! ```
 //!
-//! The lengths are those of [`ValueRef`], [`super::packed`] is the packed form. A record's head is written last:
-//! what a crash leaves of a record that was not finished is none.
+//! The lengths are those of [`ValueRef`], [`super::packed`] is the packed form. A record's head is
+//! written last: what a crash leaves of a record that was not finished is none.
 //!
 //! The samples are records, each chosen with a probability in proportion to its bytes: how many of
 //! them still live shows how much of the segment does. They and the end are written when the
