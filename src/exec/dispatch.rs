@@ -42,6 +42,9 @@ use crate::storage::{DbIndex, StorageError, View};
 use crate::sys::clock;
 use std::sync::atomic::Ordering;
 
+/// A reply is not lent `1 / PART_LEFT` of what all clients may have: they always hold a little.
+const PART_LEFT: u64 = 8;
+
 impl Executor {
     /// Runs one request and writes its reply.
     pub fn run(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
@@ -83,8 +86,12 @@ impl Executor {
             return self.request.wanted_room;
         }
         let limit = self.server.lending_limit(&self.thread.config);
-        // The length of a long string is known in advance, that of a list is not.
-        let wanted = (2 * bytes.max(FREE_BYTES)).max(bytes.saturating_add(left_out)) as u64;
+        // The length of a long string is known in advance, that of a list is not: it gets twice as
+        // much, but not all at once.
+        let most = (limit - limit / PART_LEFT) as usize;
+        let twice = (2 * bytes.max(FREE_BYTES)).min(most);
+        let more = bytes + bytes / PART_LEFT as usize;
+        let wanted = twice.max(more).max(bytes.saturating_add(left_out)) as u64;
         // Waiting helps only if other clients hold memory that they will give back.
         let others = self
             .server
@@ -92,7 +99,7 @@ impl Executor {
             .taken()
             .saturating_sub(bytes as u64);
         let fits_now = others.saturating_add(wanted) <= limit;
-        let may_fit = wanted <= limit && (others > limit / 8 || fits_now);
+        let may_fit = wanted <= limit && (others > limit / PART_LEFT || fits_now);
         let can_run_again = || {
             let rolled_back = self.request.lacked_room;
             self.resolve(args).is_ok_and(|found| {

@@ -39,7 +39,7 @@ use crate::storage::txn::Savepoint;
 use crate::types::OpError;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes that the interpreter of a thread may use at most,
@@ -89,27 +89,26 @@ pub(super) struct ThreadScripts {
     counted: Counted,
 }
 
-/// Bytes that INFO counts for an interpreter, subtracted again on drop.
+/// Bytes that INFO counts for an interpreter until this is dropped.
 struct Counted {
     server: Arc<Server>,
-    interpreter: usize,
+    interpreter: Arc<AtomicUsize>,
     libraries: usize,
 }
 
 impl Counted {
     fn new(server: Arc<Server>) -> Counted {
         Counted {
+            interpreter: server.scripts.count_interpreter(),
             server,
-            interpreter: 0,
             libraries: 0,
         }
     }
 
-    fn set(&mut self, interpreter: usize, libraries: usize) {
+    fn set_libraries(&mut self, libraries: usize) {
         let scripts = &self.server.scripts;
-        scripts.interpreter_grew(self.interpreter, interpreter);
         scripts.loaded_libraries_grew(self.libraries, libraries);
-        (self.interpreter, self.libraries) = (interpreter, libraries);
+        self.libraries = libraries;
     }
 }
 
@@ -130,8 +129,7 @@ impl ThreadScripts {
             .map_err(Error::no_interpreter)?;
         self.libraries.insert(library.name.clone(), library.clone());
         let grown = self.lua.used_memory().saturating_sub(before);
-        let of_libraries = self.counted.libraries + grown;
-        self.counted.set(self.counted.interpreter, of_libraries);
+        self.counted.set_libraries(self.counted.libraries + grown);
         Ok(())
     }
 
@@ -147,15 +145,14 @@ impl ThreadScripts {
             stays
         });
         let each = self.counted.libraries / count.max(1);
-        let of_libraries = each * self.libraries.len();
-        self.counted.set(self.counted.interpreter, of_libraries);
+        self.counted.set_libraries(each * self.libraries.len());
         done.map_err(Error::no_interpreter)
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.set(0, 0);
+        self.set_libraries(0);
     }
 }
 
@@ -252,8 +249,8 @@ impl Executor {
         };
         let done = self.find_and_run(&mut scripts, call, session, args, reply);
         if scripts.lua.tidy() {
-            let libraries = scripts.counted.libraries;
-            scripts.counted.set(scripts.lua.used_memory(), libraries);
+            let used = &scripts.counted.interpreter;
+            used.store(scripts.lua.used_memory(), Ordering::Relaxed);
             self.thread.scripts = Some(scripts);
         }
         self.tick.last_us = started_us;
@@ -326,7 +323,7 @@ impl Executor {
             let limited = scripts.lua.limit_memory(scripts.bytes);
             limited.map_err(Error::no_interpreter)?;
         }
-        let run_limits = RunLimits::start(self, scripts.bytes, call, args);
+        let run_limits = RunLimits::start(self, scripts, call, args);
         let (code, given) = match call {
             ScriptCall::Fcall | ScriptCall::FcallRo => {
                 let known = self.find_function(scripts, name, &run_limits)?;
@@ -587,6 +584,8 @@ struct RunLimits {
     slice: Option<Duration>,
     /// Bytes of the interpreter beyond which the script moves to a worker.
     memory: Option<usize>,
+    /// Where the bytes of the interpreter are recorded.
+    used: Arc<AtomicUsize>,
     on_worker: Option<OnWorker>,
     /// Set to stop the script.
     kill: Arc<AtomicBool>,
@@ -602,12 +601,18 @@ struct OnWorker {
 }
 
 impl RunLimits {
-    fn start(executor: &Executor, bytes: usize, call: ScriptCall, command: &[&[u8]]) -> RunLimits {
+    fn start(
+        executor: &Executor,
+        scripts: &ThreadScripts,
+        call: ScriptCall,
+        command: &[&[u8]],
+    ) -> RunLimits {
         let on_worker = OnWorker::start(executor, call, command);
         let kill = on_worker.as_ref().map(|on| on.running.kill.clone());
         RunLimits {
             slice: executor.thread.slices.then_some(SLICE),
-            memory: executor.thread.slices.then_some(bytes / 2),
+            memory: executor.thread.slices.then_some(scripts.bytes / 2),
+            used: scripts.counted.interpreter.clone(),
             on_worker,
             kill: kill.unwrap_or_else(|| executor.thread.ended.clone()),
             inside: executor.in_unit(),
@@ -624,6 +629,7 @@ impl RunLimits {
             time: self.slice.or(time),
             kill: Some(self.kill.clone()),
             memory: self.memory,
+            used: Some(self.used.clone()),
         }
     }
 

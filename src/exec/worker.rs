@@ -101,16 +101,16 @@ impl Executor {
             answer(&self.server, job.session, reply, &Ok(()), &mut || {});
             return None;
         }
-        // The reply counts as the client's memory once the client's thread has it.
-        reply.bound(&self.server, 0);
         worker.begin(Some(job.session.info.id));
         self.start_tick();
         let waited_ms = self.tick.now_ms.since(job.wanted_since_ms);
         let waits = job.wanted > 0 && waited_ms < MAX_ROOM_WAIT_MS;
-        if waits && !self.server.find_room(self.config(), job.wanted) {
+        if waits && !self.server.lend_reply(self.config(), job.wanted) {
             worker.end();
             return Some((job, None));
         }
+        // The reply counts as the client's memory once the client's thread has it.
+        reply.bound_with(&self.server, if waits { job.wanted as usize } else { 0 });
         let may_wait_for_room = job.wanted == 0 || waits;
         self.request.waited_for_room = !may_wait_for_room;
         let (outcome, reads) = self.run_request(&mut job, &mut reply);

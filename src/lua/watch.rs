@@ -7,7 +7,7 @@ use mlua::{Function, HookTriggers, Lua, VmState};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Instructions between two checks.
@@ -75,6 +75,8 @@ pub struct Limits {
     pub kill: Option<Arc<AtomicBool>>,
     /// Memory limit of the interpreter in bytes; exceeding it counts as [`Trip::Time`].
     pub memory: Option<usize>,
+    /// Where each check records the bytes of the interpreter.
+    pub used: Option<Arc<AtomicUsize>>,
 }
 
 /// Checks the limits of the running script.
@@ -83,6 +85,7 @@ pub struct Watch {
     until: Cell<Option<Instant>>,
     kill: RefCell<Option<Arc<AtomicBool>>>,
     memory: Cell<Option<usize>>,
+    used: RefCell<Option<Arc<AtomicUsize>>>,
     tripped: Cell<Option<Trip>>,
     checks_every_line: Cell<bool>,
 }
@@ -107,6 +110,9 @@ impl Watch {
     /// # Errors
     /// The script must stop.
     pub fn check(self: &Rc<Watch>, lua: &Lua) -> mlua::Result<VmState> {
+        if let Some(used) = &*self.used.borrow() {
+            used.store(lua.used_memory(), Ordering::Relaxed);
+        }
         if self.tripped.get().is_none() {
             let killed = |flag: &Arc<AtomicBool>| flag.load(Ordering::Acquire);
             if self.kill.borrow().as_ref().is_some_and(killed) {
@@ -146,6 +152,7 @@ impl Watch {
             .set(limits.time.map(|time| Instant::now() + time));
         self.memory.set(limits.memory);
         *self.kill.borrow_mut() = limits.kill;
+        *self.used.borrow_mut() = limits.used;
         self.tripped.set(None);
         LEFT.set(WORK);
         match self.checks_every_line.replace(false) {
@@ -159,6 +166,7 @@ impl Watch {
         self.until.set(None);
         self.memory.set(None);
         *self.kill.borrow_mut() = None;
+        *self.used.borrow_mut() = None;
     }
 
     /// Why the script was stopped, if it was.

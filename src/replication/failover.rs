@@ -11,19 +11,20 @@
 //! for a replica that has their writes, too.
 
 use crate::commands::replication::{end_failover, follow};
+use crate::encoding::binlog::Position;
 use crate::state::Server;
 use crate::state::config::MasterAddr;
-use crate::state::replication::{Failover, Feeding, LinkPhase, Psync, Replica};
+use crate::state::replication::{Desired, Failover, Feeding, LinkPhase, Psync, Replica};
 use crate::storage::StorageError;
 use crate::sys::clock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Interval between two checks of the replicas.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Interval between two checks of the replicas, or of the master's stream.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Longest wait for what the master sent before it handed over.
-const RECEIVE_REST: Duration = Duration::from_secs(1);
+const RECEIVE_REST: Duration = Duration::from_secs(5);
 
 /// Whether a replica has acknowledged the whole binlog.
 pub(super) fn has_everything(server: &Server, target: &MasterAddr) -> bool {
@@ -84,31 +85,50 @@ pub(super) fn coordinate(server: &Arc<Server>) -> Result<(), StorageError> {
     }
 }
 
-/// Makes this server a master, as its master asked with PSYNC FAILOVER. Returns whether it is one:
-/// it may have been told to follow another server meanwhile.
+/// The change of a replica to a master, as its master has asked with PSYNC FAILOVER.
 ///
-/// What the master sent before is applied first, as long as the link lasts: a forced failover does
-/// not wait for the replica, and without these writes the old master would need a full sync.
-pub(super) fn take_over(server: &Server, psync: &Psync) -> Result<bool, StorageError> {
-    let started = Instant::now();
-    let desired = server.replication.desired().clone();
-    let engine = &server.engine;
-    let is_behind = || {
+/// What the master sent before is applied first, as long as the link lasts, but for no longer than
+/// [`RECEIVE_REST`]: a forced failover does not wait for the replica, and without these writes the old
+/// master needs a full sync.
+pub(super) struct TakeOver {
+    began: Instant,
+    /// As it was when the master asked.
+    desired: Desired,
+    /// Where the master's stream ends.
+    end: Option<Position>,
+}
+
+impl TakeOver {
+    pub(super) fn begin(server: &Server, psync: &Psync) -> TakeOver {
+        TakeOver {
+            began: Instant::now(),
+            desired: server.replication.desired().clone(),
+            end: psync.next,
+        }
+    }
+
+    /// Whether what the master sent before may still come.
+    pub(super) fn is_behind(&self, server: &Server) -> bool {
+        let engine = &server.engine;
         let upstream = engine.upstream();
         let next = upstream.map_or_else(|| engine.binlog.range().next_position, |up| up.next);
-        psync.next.is_some_and(|end| next < end)
+        self.end.is_some_and(|end| next < end)
             && server.replication.link.phase() == LinkPhase::Connected
-            && started.elapsed() < RECEIVE_REST
-    };
-    while is_behind() && server.replication.desired().is_still(&desired) {
-        server.replication.wait_for_change(&desired, LOOK_EVERY);
+            && self.began.elapsed() < RECEIVE_REST
+            && server.replication.desired().is_still(&self.desired)
     }
-    if !server.replication.desired().is_still(&desired) {
-        return Ok(false);
+
+    /// Makes this server a master. Returns whether it is one: it may stop, or may have been told to
+    /// follow another server meanwhile.
+    pub(super) fn finish(self, server: &Server) -> Result<bool, StorageError> {
+        let is_still = server.replication.desired().is_still(&self.desired);
+        if !is_still || server.workers.are_stopping() {
+            return Ok(false);
+        }
+        follow(server, None)?;
+        log::info!("MASTER MODE enabled (failover request from the master)");
+        Ok(true)
     }
-    follow(server, None)?;
-    log::info!("MASTER MODE enabled (failover request from the master)");
-    Ok(true)
 }
 
 /// The replicas that may become master.

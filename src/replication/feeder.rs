@@ -10,7 +10,7 @@
 mod redis;
 
 use super::databases::{Databases, MissingDb, Refusals};
-use super::failover;
+use super::failover::{self, TakeOver};
 use super::turns::Turns;
 use super::wire;
 use crate::encoding::binlog::Position;
@@ -65,8 +65,8 @@ pub(super) enum End {
     Trimmed,
     #[error("this server's history has changed")]
     History,
-    #[error("it hands over, but this server follows another master now")]
-    OtherMaster,
+    #[error("it hands over, but this server stops or follows another master now")]
+    NotTaken,
     #[error("its connection was killed")]
     Killed,
     #[error("this server stops")]
@@ -78,7 +78,7 @@ pub(super) fn run(server: &Arc<Server>, turns: &Turns, refusals: &Refusals, take
     let info = taken.info.clone();
     info.set_flag(ClientFlags::REPLICA, true);
     let name = format!("replica {}:{}", info.addr, taken.psync.announced.port);
-    match begin(server, taken) {
+    match Feeder::new(server, taken) {
         Ok(mut feeder) => {
             server.engine.binlog.watch(feeder.watcher.clone());
             let Err(end) = feeder.feed(turns);
@@ -93,16 +93,9 @@ pub(super) fn run(server: &Arc<Server>, turns: &Turns, refusals: &Refusals, take
             server.engine.binlog.unwatch(&feeder.watcher);
             server.replication.remove_replica(&feeder.replica);
         }
-        Err(end) => log::warn!("{name}: {end}"),
+        Err(error) => log::warn!("{name}: {error}"),
     }
     server.clients.remove(info.id);
-}
-
-fn begin(server: &Arc<Server>, taken: Taken) -> Result<Feeder<'_>, End> {
-    if taken.psync.takes_over && !failover::take_over(server, &taken.psync)? {
-        return Err(End::OtherMaster);
-    }
-    Ok(Feeder::new(server, taken)?)
 }
 
 pub(super) struct Feeder<'s> {
@@ -201,6 +194,9 @@ impl<'s> Feeder<'s> {
     }
 
     fn feed(&mut self, turns: &Turns) -> Result<std::convert::Infallible, End> {
+        if self.psync.takes_over {
+            self.take_over()?;
+        }
         self.databases = Databases::of(self.server, &self.replica, &self.psync.announced);
         let stats = &self.server.stats;
         let hold = self.partial_sync()?;
@@ -224,6 +220,23 @@ impl<'s> Feeder<'s> {
         let wants_pings = &self.replica.wants_pings;
         wants_pings.store(self.is_redis(), Ordering::Relaxed);
         self.stream(&hold)
+    }
+
+    /// Makes this server a master because its master, the replica to be fed, has asked for that. If
+    /// it no longer does, nothing changes.
+    fn take_over(&mut self) -> Result<(), End> {
+        let server = self.server;
+        let take_over = TakeOver::begin(server, &self.psync);
+        while take_over.is_behind(server) {
+            self.step()?;
+            self.sleep(failover::LOOK_EVERY)?;
+        }
+        self.step()?;
+        if !take_over.finish(server)? {
+            return Err(End::NotTaken);
+        }
+        self.history_version = server.engine.history_version();
+        Ok(())
     }
 
     /// Whether the replica is fed in the Redis dialect.

@@ -41,6 +41,11 @@ impl Room {
         Some(limit.saturating_add(more))
     }
 
+    /// Takes over what was lent for this reply before it began.
+    pub(super) fn take(&mut self, lent: usize) {
+        self.lent += lent;
+    }
+
     /// Takes over what was lent for another reply.
     pub(super) fn join(&mut self, mut other: Room) {
         self.lent += std::mem::take(&mut other.lent);

@@ -53,6 +53,14 @@ impl Reply {
         self.limit = (self.buf.len() + free).max(1);
     }
 
+    /// As [`Reply::bound`], for a reply to which `lender` has lent so many bytes already.
+    pub fn bound_with<L: Lender + 'static>(&mut self, lender: &Arc<L>, lent: usize) {
+        self.bound(lender, lent);
+        if let Some(room) = &mut self.room {
+            room.take(lent);
+        }
+    }
+
     /// Returns the borrowed memory: the replies are counted elsewhere, or are gone.
     pub fn give_back(&mut self) {
         if let Some(room) = &mut self.room {

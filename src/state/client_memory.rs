@@ -93,6 +93,11 @@ impl ClientMemory {
         }
     }
 
+    /// Whether the sums stay within `limit` with so many bytes more.
+    pub(super) fn has_room(&self, limit: u64, bytes: u64) -> bool {
+        self.taken().saturating_add(bytes) <= limit
+    }
+
     /// Lends `bytes`, unless the sums would exceed `limit`.
     pub(super) fn try_lend(&self, limit: u64, bytes: u64) -> bool {
         let left = limit.saturating_sub(self.held.load(Ordering::Relaxed));

@@ -34,6 +34,8 @@ const PERIOD_US: u64 = 5_000;
 /// `1 / SPARE` of the limit is kept for replies to running requests, and half of that for small
 /// amounts that are not borrowed.
 const SPARE: u64 = 8;
+/// An unfinished reply borrows no less than `1 / LEAST_PART` of the limit.
+const LEAST_PART: u64 = 256;
 /// The limit without `maxmemory-clients`: this share of the budget, in percent, but at least so
 /// many bytes if the budget has them.
 const DEFAULT_SHARE_PERCENT: u64 = 25;
@@ -330,6 +332,16 @@ impl Server {
         }
     }
 
+    /// Lends memory for a reply that there was not enough for, if necessary after closing stalled
+    /// clients. All of it at once: two such replies that borrowed as they grow would take it from each
+    /// other again and again.
+    pub fn lend_reply(&self, config: &Config, bytes: u64) -> bool {
+        let limit = self
+            .lending_limit(config)
+            .min(self.engine.spare_cache_now());
+        self.find_room(config, bytes) && self.client_memory.try_lend(limit, bytes)
+    }
+
     /// Whether a transaction with so many bytes of queued commands could ever run.
     pub fn could_run_transaction(&self, config: &Config, bytes: usize) -> bool {
         let wanted = (bytes as u64).saturating_mul(1 + COPIES);
@@ -341,16 +353,20 @@ impl Lender for Server {
     fn lend(&self, least: usize, most: usize) -> Option<usize> {
         let limit = self.lending_limit(&self.config.load());
         let memory = &self.client_memory;
-        let try_lend = |sizes: &[usize]| {
-            let mut sizes = sizes.iter().copied();
-            sizes.find(|bytes| {
-                let bytes = *bytes as u64;
-                self.has_memory_for(bytes) && memory.try_lend(limit, bytes)
-            })
+        // A reply that gets as little as it lacks comes back for each of its elements.
+        let least = least.max((limit / LEAST_PART) as usize);
+        let halves = std::iter::successors(Some(most.max(least)), |bytes| {
+            (*bytes > least).then(|| (bytes / 2).max(least))
+        });
+        let try_lend = |bytes: &usize| {
+            let bytes = *bytes as u64;
+            memory.has_room(limit, bytes)
+                && self.has_memory_for(bytes)
+                && memory.try_lend(limit, bytes)
         };
-        let lent = try_lend(&[most, least]).or_else(|| {
+        let lent = { halves }.find(try_lend).or_else(|| {
             self.evict_stalled(limit, least as u64, true);
-            try_lend(&[least])
+            Some(least).filter(try_lend)
         });
         self.make_room();
         lent

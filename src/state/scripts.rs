@@ -206,8 +206,8 @@ pub struct Scripts {
     libraries: RwLock<Arc<Libraries>>,
     /// Incremented with every change of the libraries.
     libraries_version: AtomicU64,
-    /// Bytes of all interpreters.
-    interpreters: AtomicUsize,
+    /// Bytes of each interpreter; one that nobody else has is over.
+    interpreters: Mutex<Vec<Arc<AtomicUsize>>>,
     /// Bytes that interpreters have used to load libraries.
     loaded_libraries: AtomicUsize,
 }
@@ -317,10 +317,13 @@ impl Scripts {
         self.libraries_version.load(Ordering::Acquire)
     }
 
-    /// Records that an interpreter grew from `before` to `now` bytes.
-    pub fn interpreter_grew(&self, before: usize, now: usize) {
-        self.interpreters.fetch_add(now, Ordering::Relaxed);
-        self.interpreters.fetch_sub(before, Ordering::Relaxed);
+    /// Counts an interpreter until the result is dropped: its thread records its bytes there.
+    pub fn count_interpreter(&self) -> Arc<AtomicUsize> {
+        let used = Arc::<AtomicUsize>::default();
+        let mut all = self.interpreters.lock();
+        all.retain(|used| Arc::strong_count(used) > 1);
+        all.push(used.clone());
+        used
     }
 
     /// Records that the loaded libraries of an interpreter grew from `before` to `now` bytes.
@@ -336,7 +339,9 @@ impl Scripts {
 
     /// Bytes of all interpreters.
     pub fn interpreters(&self) -> usize {
-        self.interpreters.load(Ordering::Relaxed)
+        let all = self.interpreters.lock();
+        let counted = all.iter().filter(|used| Arc::strong_count(used) > 1);
+        counted.map(|used| used.load(Ordering::Relaxed)).sum()
     }
 }
 

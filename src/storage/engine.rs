@@ -4,7 +4,7 @@ pub(super) mod ahead;
 pub mod binlog;
 pub mod cold_reads;
 mod commit;
-pub(super) mod deleted_keys;
+pub(super) mod deletions;
 pub mod disk;
 pub mod durability;
 mod fail_point;

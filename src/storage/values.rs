@@ -139,6 +139,8 @@ impl Collector {
 
     fn step_inside(&mut self, idle: bool, done: &mut Collected) -> Result<()> {
         if self.current.is_none() {
+            // At once, not when there is nothing more to move: that may never be.
+            done.removed = self.remove_drained()?;
             self.choose(idle, done)?;
         }
         if let Some((segment, from)) = self.current.take() {
@@ -152,18 +154,15 @@ impl Collector {
                     done.more = true;
                 }
             }
-            return Ok(());
         }
-        done.removed = self.remove_drained()?;
         Ok(())
     }
 
-    /// Looks at the next segments, and chooses the one of which the least lives, if that is little.
+    /// Chooses the segment of which the least lives, if that is little: of those that were looked at
+    /// before, whose share only falls, or else of the next ones.
     fn choose(&mut self, idle: bool, done: &mut Collected) -> Result<()> {
         let engine = self.engine().clone();
-        let closed = engine.values.closed();
         let range = engine.binlog.range();
-        self.know(&closed, range.next_position)?;
         let now = Changes {
             commits: engine.commits(),
             appended: engine.values.appended(),
@@ -173,19 +172,21 @@ impl Collector {
         if self.round.is_none() && self.seen == Some(now) {
             return Ok(());
         }
+        let closed = engine.values.closed();
+        self.know(&closed, range.next_position)?;
         let mut round = self.round.take().unwrap_or(Round {
             began: now,
             next: 0,
         });
         let free = closed.into_iter().filter(|segment| {
             let known = self.known.get(&segment.number());
-            // Another history may be shorter than the one in which the segment was closed.
-            known.is_some_and(|known| {
-                let closed_at = known.closed_at.min(range.next_position);
-                !known.drained && closed_at <= range.first_position
-            })
+            known.is_some_and(|known| !known.drained && known.closed_at <= range.first_position)
         });
         let free: Vec<Arc<Segment>> = free.collect();
+        if let Some(best) = self.best_of(&free, idle, done)? {
+            (self.current, self.round) = (Some((best, None)), Some(round));
+            return Ok(());
+        }
         let from = free.partition_point(|segment| segment.number() < round.next);
         let next = &free[from..];
         for segment in next.iter().take(STEP_SEGMENTS) {
@@ -224,11 +225,12 @@ impl Collector {
         else {
             return Ok(None);
         };
-        if live(best).is_some_and(|live| live > most) {
-            return Ok(None);
-        }
-        // It may be long since the last look.
-        let live = self.look_at(best, done)?;
+        let live = match live(best) {
+            Some(live) if live > most => return Ok(None),
+            Some(0) => 0,
+            // It may be long since the last look.
+            _ => self.look_at(best, done)?,
+        };
         // What is moved needs space first.
         let has_room = live == 0 || !self.engine().disk.is_low();
         Ok((live <= most && has_room).then(|| best.clone()))
@@ -247,18 +249,34 @@ impl Collector {
             }
             self.is_loaded = true;
         }
-        let is_closed = |number: &u64| closed.iter().any(|segment| segment.number() == *number);
-        while let Some(gone) = self.known.keys().copied().find(|number| !is_closed(number)) {
+        // In the order of their numbers.
+        let is_gone = |number: &u64| {
+            let found = closed.binary_search_by_key(number, |segment| segment.number());
+            found.is_err()
+        };
+        let gone: Vec<u64> = self.known.keys().copied().filter(is_gone).collect();
+        for gone in gone {
             engine.note_closed(gone, None)?;
             self.known.remove(&gone);
         }
         for segment in closed {
-            if let Entry::Vacant(unknown) = self.known.entry(segment.number()) {
-                engine.note_closed(segment.number(), Some(now))?;
-                unknown.insert(Known {
-                    closed_at: now,
-                    ..Known::default()
-                });
+            let number = segment.number();
+            match self.known.entry(number) {
+                Entry::Vacant(unknown) => {
+                    // The binlog of an earlier start may have referred to it until its end.
+                    let closed_at = segment.referenced_at().unwrap_or(now).min(now);
+                    engine.note_closed(number, Some(closed_at))?;
+                    unknown.insert(Known {
+                        closed_at,
+                        ..Known::default()
+                    });
+                }
+                // Of another history, whose rows are gone.
+                Entry::Occupied(mut known) if known.get().closed_at > now => {
+                    engine.note_closed(number, Some(Position::NONE))?;
+                    known.get_mut().closed_at = Position::NONE;
+                }
+                Entry::Occupied(_) => {}
             }
         }
         Ok(())
@@ -388,7 +406,7 @@ impl Collector {
         let engine = self.engine().clone();
         let drained = self.known.iter().filter(|(_, known)| known.drained);
         let drained: Vec<u64> = drained.map(|(number, _)| *number).collect();
-        if drained.is_empty() {
+        if drained.is_empty() || *engine.snapshots.lock() > 0 {
             return Ok(0);
         }
         // The new places, before the old ones go.

@@ -622,6 +622,17 @@ fn a_script_cannot_exhaust_memory() {
 }
 
 #[test]
+fn info_shows_the_memory_of_a_script_that_runs() {
+    let server = Server::start(&[]);
+    let script = "local t = {} for i = 1, 200000 do t[i] = tostring(i) end while true do end";
+    let mut victim = start_endless(&server, script, &[]);
+    let mut conn = server.connect();
+    let mut used = || conn.info_number("memory", "used_memory_vm_total");
+    wait_for("its memory", || used() > 6 << 20);
+    kill(&mut server.connect(), &mut victim);
+}
+
+#[test]
 fn a_script_reaches_nothing_outside_its_sandbox() {
     let server = Server::start(&[]);
     let mut conn = server.connect();

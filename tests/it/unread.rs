@@ -110,3 +110,25 @@ fn requests_that_wait_for_room_are_run_once_there_is_some() {
     }
     assert_eq!(other.info_number("stats", "evicted_clients"), 0);
 }
+
+/// Each would take the other's memory while both grow.
+#[test]
+fn replies_that_do_not_fit_together_are_made_one_after_the_other() {
+    let server = Server::start(&["--maxmemory-clients", "48mb"]);
+    let mut conn = server.connect();
+    let item = "i".repeat(100_000);
+    for _ in 0..300 {
+        conn.must(&format!("RPUSH list {item}"));
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut reader = server.connect();
+                for _ in 0..3 {
+                    assert_eq!(reader.must("LRANGE list 0 -1").items().len(), 300);
+                }
+            });
+        }
+    });
+    assert_eq!(conn.info_number("stats", "evicted_clients"), 0);
+}

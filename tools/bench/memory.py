@@ -47,6 +47,7 @@ SAMPLE_S, INFO_S = 0.05, 0.2
 # The table of the row cache and the code are there from the start.
 OWNERS = {"at the start": "used_memory_startup", "memtables": "used_memory_memtables", "row cache": "row_cache_bytes",
           "rank indexes": "rank_index_bytes", "clients": "mem_clients_normal", "replicas": "mem_clients_slaves",
+          "requests": "mem_unfinished_requests",
           "interpreters": "used_memory_vm_total", "scripts": "used_memory_scripts", "tables": "table_readers_bytes"}
 
 

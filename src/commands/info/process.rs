@@ -181,6 +181,7 @@ pub(super) fn memory(text: &mut Text, server: &Server) {
     text.field("mem_total_replication_buffers", replicas);
     text.field("mem_clients_slaves", replicas);
     text.field("mem_clients_normal", clients);
+    text.field("mem_unfinished_requests", server.client_memory.lent());
     text.field("mem_cluster_links", 0);
     text.field("mem_aof_buffer", 0);
     text.field("mem_allocator", memory::allocator_version());

@@ -39,6 +39,11 @@ impl Executor {
         if self.txn.is_received() {
             return Ok(());
         }
+        // As in Redis, the write of a script is refused because of the role first.
+        let read_only = session.began_on_replica && self.thread.config.replica_read_only;
+        if session.is_script && writes && read_only {
+            return Ok(());
+        }
         let crosses = session.info.flags().contains(ClientFlags::CROSSES_SLOTS);
         let slot = match slots(session, found.command, args) {
             Slots::None => return Ok(()),

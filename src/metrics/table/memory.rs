@@ -17,6 +17,7 @@ fn owners(scrape: &Scrape<'_>, to: &mut Samples) {
         ("memtables", scrape.memtable_bytes),
         ("clients", scrape.clients.buffer_bytes),
         ("replicas", scrape.clients.replica_buffer_bytes),
+        ("requests", scrape.server.client_memory.lent()),
         ("scripts", of_scripts as u64),
     ] {
         to.add(&[("owner", owner)], bytes);

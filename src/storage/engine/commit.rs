@@ -82,7 +82,7 @@ impl Engine {
             batch.put_cf(&self.system_cf, row, counts.timed.to_be_bytes());
         }
         if (change.keys, change.expires) != (0, 0) {
-            keyspace.deleted_keys.note(change.keys);
+            keyspace.deletions.note_keys(change.keys);
             match system::counts_row(keyspace.id) {
                 Some(row) => batch.put_cf(&self.system_cf, row, counts.encode()),
                 None => commit.state.set_counts(keyspace.id, counts),

@@ -289,6 +289,7 @@ impl Engine {
         self.sync_wal()?;
         self.db
             .delete_file_in_range_cf(&keyspace.cf, &[0x00][..], &[0xFF][..])?;
+        keyspace.deletions.ranges.lock().clear();
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! What holds the keys of one DB: a column family, and what is known of it.
 
 use super::ColumnFamily;
-use super::deleted_keys::DeletedKeys;
+use super::deletions::Deletions;
 use super::low_mark::LowMark;
 use super::slot_counts::SlotCounts;
 use crate::base::time::UnixMs;
@@ -28,7 +28,7 @@ pub struct Keyspace {
     pub(in crate::storage) due_low_ms: LowMark,
     /// No reclaim row stands before this id.
     pub(in crate::storage) reclaim_low: LowMark,
-    pub(in crate::storage) deleted_keys: DeletedKeys,
+    pub(in crate::storage) deletions: Deletions,
 }
 
 /// Lower bounds of the rows of three indexes.
@@ -106,7 +106,7 @@ impl Keyspace {
             ttl_low_ms: LowMark::default(),
             due_low_ms: LowMark::default(),
             reclaim_low: LowMark::default(),
-            deleted_keys: DeletedKeys::default(),
+            deletions: Deletions::default(),
         }
     }
 }

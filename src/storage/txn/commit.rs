@@ -250,7 +250,11 @@ impl Txn {
                     expected.push(id.0.into(), key);
                     batch.delete_cf(&cf_of(id)?.cf, key);
                 }
-                Step::DeleteRange(id, from, to) => batch.delete_range_cf(&cf_of(id)?.cf, from, to),
+                Step::DeleteRange(id, from, to) => {
+                    let keyspace = cf_of(id)?;
+                    batch.delete_range_cf(&keyspace.cf, from, to);
+                    keyspace.deletions.note_range(from, to);
+                }
             }
         }
         for (key, value) in &view.batch.system_rows {
@@ -287,6 +291,9 @@ impl Txn {
         self.view.batch.log.free_long_rows();
         self.view.batch.overlay.free_long_rows();
         let view = &self.view;
+        view.batch
+            .values
+            .note_referenced(commit.state.binlog_position);
         let written = expected.during(|| engine.write(batch));
         if let Err(error) = &written {
             // Under the commit lock, so that the next commit sees the failure.

@@ -53,6 +53,13 @@ impl LoggedValues {
         self.written.clear();
     }
 
+    /// Notes where the rows of the binlog end that a commit has written.
+    pub(super) fn note_referenced(&self, end: Position) {
+        for pin in &self.pins {
+            pin.note_referenced(end);
+        }
+    }
+
     /// Ends the turn: what it has appended is committed or given up.
     pub(super) fn clear(&mut self) {
         self.written.clear();

@@ -181,6 +181,67 @@ fn what_rows_refer_to_is_known_after_a_start() {
     client.check();
 }
 
+/// Once, nothing was removed before all was moved, and each segment that was chosen cost a look at
+/// all others.
+#[test]
+fn files_go_while_others_are_still_to_be_collected() {
+    let mut client = client(false);
+    let engine = client.server().engine.clone();
+    let mut collector = Collector::new(engine.clone());
+    for _ in 0..300 {
+        set(&mut client, "key", &noise(10_000));
+    }
+    let closed = engine.values.closed();
+    let segments = closed.len();
+    assert!(segments > 32, "{segments}");
+    let samples: usize = closed.iter().map(|segment| segment.samples().len()).sum();
+    drop(closed);
+    let (mut looked_up, mut removed, mut first) = (0, 0, None);
+    let mut reclaimer = Txn::new(engine.clone());
+    let mut pass = reclaimer.begin_reclaim(DB).unwrap();
+    while reclaimer.reclaim_slice(&mut pass, 1 << 20).unwrap().more {}
+    reclaimer.end_reclaim(pass);
+    loop {
+        let done = collector.step(false).unwrap();
+        looked_up += done.looked_up;
+        removed += done.removed;
+        if removed > 0 && first.is_none() {
+            first = Some(engine.values.closed().len());
+        }
+        if !done.more && done.removed == 0 {
+            break;
+        }
+    }
+    assert_eq!(removed as usize, segments);
+    assert_eq!(first, Some(segments - 1));
+    assert!(looked_up <= samples, "{looked_up} looks at {samples}");
+}
+
+#[test]
+fn segments_wait_for_the_rows_that_refer_to_them_and_for_no_others() {
+    let mut client = client(true);
+    let engine = client.server().engine.clone();
+    let mut collector = Collector::new(engine.clone());
+    for _ in 0..60 {
+        set(&mut client, "key", &noise(10_000));
+    }
+    let end = engine.binlog.range().next_position;
+    for _ in 0..100 {
+        client.run("INCR n");
+    }
+    collector.step(false).unwrap();
+    assert!(collector.known.len() > 4);
+    assert!(collector.known.values().all(|known| known.closed_at <= end));
+
+    // As after a full sync from a master whose history is shorter.
+    for known in collector.known.values_mut() {
+        known.closed_at = Position(1 << 60);
+    }
+    client.run("INCR n");
+    collect(&mut collector, false);
+    assert!(engine.value_log_bytes() <= 2 * SEGMENT);
+}
+
 #[test]
 fn a_snapshot_keeps_what_it_shows() {
     let mut client = client(false);

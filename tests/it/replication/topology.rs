@@ -317,6 +317,39 @@ fn a_forced_failover_takes_along_what_was_sent() {
     assert_eq!((syncs(&replica).0, syncs(&master).0), (0, full));
 }
 
+/// A replica that still applies what it was sent does not become master once that is called off.
+#[test]
+fn a_forced_failover_is_called_off_while_the_replica_is_behind() {
+    let master = server(&[]);
+    let replica = server(&[]);
+    linked(&master, &replica);
+    // The script has the key that the master's writes need.
+    let mut script = replica.connect();
+    let endless = "while true do end";
+    script.send(&["EVAL_RO", endless, "1", "held"]).unwrap();
+    let mut other = replica.connect();
+    wait_for("the script", || {
+        let stats = other.must("FUNCTION STATS");
+        !matches!(stats.items()[1], Value::Null | Value::NullBulk)
+    });
+    let mut conn = master.connect();
+    conn.must("SET held v");
+    let failover = format!("FAILOVER TO 127.0.0.1 {} FORCE TIMEOUT 1", replica.port());
+    assert_eq!(conn.cmd(&failover), Value::ok());
+    wait_for("the request to take over", || {
+        other.must("CLIENT LIST").text().contains("cmd=psync")
+    });
+    assert_eq!(conn.cmd("FAILOVER ABORT"), Value::ok());
+    wait_for("the end of the request", || {
+        replica.log().contains("it closed the connection")
+    });
+    assert_eq!(other.must("SCRIPT KILL"), Value::ok());
+    assert_same(&master, &replica);
+    assert_eq!(info(&master, "replication", "role"), "master");
+    assert_eq!(info(&replica, "replication", "role"), "slave");
+    assert!(!replica.log().contains("MASTER MODE"));
+}
+
 /// A replica whose user may not be followed refuses to take over. Everything stays as it was.
 #[test]
 fn a_refused_failover_changes_nothing() {

@@ -24,6 +24,7 @@ use super::super::waiting::begin_waiting_read;
 use super::super::wal;
 use super::open_files::{OnDemand, OpenFiles};
 use super::packed::{self, CHECKSUM, CHUNK, Packing, Places};
+use crate::encoding::binlog::Position;
 use crate::encoding::reader::Reader;
 use crate::encoding::values::ValueRef;
 use crate::encoding::{CollectionId, system::KeyspaceId};
@@ -144,6 +145,8 @@ pub(in crate::storage) struct Segment {
     end: AtomicU64,
     /// Records that turns have appended and not yet committed or given up: see [`Pin`].
     pins: AtomicUsize,
+    /// Where the last row of the binlog ends that refers to it; [`UNKNOWN`] after a start.
+    referenced: AtomicU64,
     /// It gets no more records.
     sealed: AtomicBool,
     /// It may hold bytes that the disk does not have.
@@ -158,6 +161,8 @@ pub(in crate::storage) struct Segment {
     samples: OnceLock<Vec<Record>>,
 }
 
+const UNKNOWN: u64 = u64::MAX;
+
 /// Keeps a segment from being collected while a turn may still commit a reference to it.
 #[derive(Debug)]
 pub(in crate::storage) struct Pin(Arc<Segment>);
@@ -171,6 +176,11 @@ impl Pin {
     /// Whether it is of this segment.
     pub(in crate::storage) fn is_of(&self, segment: u64) -> bool {
         self.0.number == segment
+    }
+
+    /// Notes that a row of the binlog that ends at `end` refers to the segment.
+    pub(in crate::storage) fn note_referenced(&self, end: Position) {
+        self.0.referenced.fetch_max(end.0, Ordering::AcqRel);
     }
 
     /// Whether another is of the same segment.
@@ -260,6 +270,7 @@ impl Segment {
             file,
             end: AtomicU64::new(end),
             pins: AtomicUsize::new(0),
+            referenced: AtomicU64::new(if sealed { UNKNOWN } else { 0 }),
             sealed: AtomicBool::new(sealed),
             dirty: AtomicBool::new(!sealed),
             synced: AtomicU64::new(if sealed { end } else { 0 }),
@@ -481,6 +492,12 @@ impl Segment {
     /// The number of the segment.
     pub(in crate::storage) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Where the last row of the binlog ends that refers to it; `None` for one of an earlier start.
+    pub(in crate::storage) fn referenced_at(&self) -> Option<Position> {
+        let end = self.referenced.load(Ordering::Acquire);
+        (end != UNKNOWN).then_some(Position(end))
     }
 
     /// Whether it gets no more records, and all turns that appended some have ended.
