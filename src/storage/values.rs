@@ -263,8 +263,13 @@ impl Collector {
             let number = segment.number();
             match self.known.entry(number) {
                 Entry::Vacant(unknown) => {
-                    // The binlog of an earlier start may have referred to it until its end.
-                    let closed_at = segment.referenced_at().unwrap_or(now).min(now);
+                    let closed_at = match segment.referenced_at() {
+                        // Of another history, as below.
+                        Some(end) if end > now => Position::NONE,
+                        Some(end) => end,
+                        // The binlog of an earlier start may have referred to it until its end.
+                        None => now,
+                    };
                     engine.note_closed(number, Some(closed_at))?;
                     unknown.insert(Known {
                         closed_at,
