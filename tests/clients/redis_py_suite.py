@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 
@@ -87,7 +86,7 @@ def run(mode, files, server, left_out, tree, python, seconds):
         results = work.folder / "results"
         given = {"left_out": [pattern(entry.test) for entry in left_out], "ports": ports, "results": str(results),
                  "version": SEEN_VERSION, "prefix": "cluster " if mode == CLUSTER else ""}
-        environment = dict(os.environ, KEDIS_PYTEST=json.dumps(given), PYTHONPATH=str(HERE),
+        environment = dict(os.environ, KEDIS_PYTEST=json.dumps(given), PYTHONPATH=str(HERE / "preload"),
                            PYTHONDONTWRITEBYTECODE="1")
         command = [python, "-m", "pytest", "-q", "-p", "pytest_kedis", "-p", "no:cacheprovider", "-W", "ignore",
                    "-o", "addopts=", "--timeout", TEST_SECONDS, "-m", MARKS[mode], *options,
@@ -115,16 +114,19 @@ def serve(work, mode, here):
     flags = ["--enable-debug-command", "yes", "--enable-module-command", "yes", "--tls-port", tls,
              "--tls-auth-clients", "optional",
              *[word for what, name in files.items() for word in (f"--tls-{what}-file", shelf / "tls" / name)]]
+    flags += ["--tls-auth-clients-user", "CN"]
     if mode == CLUSTER:
         port = work.start(*flags, "--cluster-enabled", "yes")
+        replica = work.start("--cluster-enabled", "yes", "--replicaof", f"127.0.0.1 {port}")
         return ["--redis-url", f"redis://localhost:{port}/0", "--redis-ssl-url", f"rediss://localhost:{tls}/0",
-                "--redis-cluster-nodes", "1"], {16379: port, 27379: tls}
+                "--redis-cluster-nodes", "2"], {16379: port, 16380: replica, 27379: tls}
     port = work.start(*flags)
     replica = work.start("--replicaof", f"127.0.0.1 {port}")
-    watcher = sentinel(work, port)
+    watchers = [sentinel(work, port) for _ in range(3)]
     options = ["--redis-url", f"redis://localhost:{port}/0", "--redis-mod-url", f"redis://localhost:{port}/0",
-               "--redis-ssl-url", f"rediss://localhost:{tls}/0", "--sentinels", f"localhost:{watcher}"]
-    return options, {6379: port, 6380: replica, 6666: tls, 26379: watcher}
+               "--redis-ssl-url", f"rediss://localhost:{tls}/0",
+               "--sentinels", ",".join(f"localhost:{own}" for own in watchers)]
+    return options, {6379: port, 6380: replica, 6666: tls, **dict(zip((26379, 26380, 26381), watchers))}
 
 
 def sentinel(work, port):
@@ -133,7 +135,9 @@ def sentinel(work, port):
     if not program:
         raise Missing("redis-server not found, for Sentinel")
     own = free_port()
-    conf = work.folder / "sentinel.conf"
-    conf.write_text(f"port {own}\nbind 127.0.0.1\ndir {work.folder}\nsentinel monitor {MASTER} 127.0.0.1 {port} 1\n")
+    folder = work.folder / f"sentinel-{own}"
+    folder.mkdir()
+    conf = folder / "sentinel.conf"
+    conf.write_text(f"port {own}\nbind 127.0.0.1\ndir {folder}\nsentinel monitor {MASTER} 127.0.0.1 {port} 2\n")
     work.launch([program, conf, "--sentinel"], own)
     return own
