@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import sys
-import tarfile
 
 import certificates
 from common import CACHE, HERE, Missing, Part, Test, Work, call, free_port, install, pattern, tail
@@ -46,8 +45,7 @@ def prepare():
         pip = [python, "-m", "pip", "--no-input", "--disable-pip-version-check", "-q"]
         install([*pip, "install", f"redis=={VERSION}", *PACKAGES])
         install([*pip, "download", "--no-deps", "--no-binary", "redis", "-d", root, f"redis=={VERSION}"])
-        with tarfile.open(root / f"redis-{VERSION}.tar.gz") as archive:
-            archive.extractall(root, filter="data")
+        install(["tar", "-xf", root / f"redis-{VERSION}.tar.gz", "-C", root])
         stamp.write_text(wanted)
     if not (tree / "tests" / "conftest.py").exists():
         raise Missing(f"the source archive of {NAME} {VERSION} holds no tests")
