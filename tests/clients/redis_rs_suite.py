@@ -30,7 +30,7 @@ def run(tree, targets, server):
         data = work.folder / "data"
         data.mkdir()
         environment = dict(os.environ, CARGO_TARGET_DIR=str(target), REDISRS_SERVER_TYPE="tcp", KEDIS_DATA=str(data),
-                           REDISRS_SERVER_BIN=str(HERE / "preload" / "redis-server"), KEDIS_SERVER=str(server),
+                           REDISRS_SERVER_BIN=str(HERE / "preload" / "server"), KEDIS_SERVER=str(server),
                            REDISRS_REDIS_JSON_PATH="built-in", REDISRS_REDIS_BLOOM_PATH="built-in")
         log = work.folder / "log"
         command = ["cargo", "test", "-p", "redis", "--no-default-features", "--features", features(tree), "--no-fail-fast",
