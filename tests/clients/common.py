@@ -36,7 +36,11 @@ START_SECONDS = 60
 
 
 class Missing(Exception):
-    """A suite cannot run here; the text says what is missing."""
+    """A suite is left out here; the text says what is missing."""
+
+
+class Failure(Exception):
+    """A suite cannot be prepared."""
 
 
 @dataclasses.dataclass
@@ -100,11 +104,11 @@ def source(name, wanted):
     return Path(folder) / name
 
 
-def need(*tools):
-    """Says that the suite cannot run, unless all these programs are there."""
+def need(*tools, otherwise=Failure):
+    """Fails, or leaves the suite out, unless all these programs are there."""
     gone = [tool for tool in tools if not shutil.which(tool)]
     if gone:
-        raise Missing(f"{' and '.join(gone)} not found")
+        raise otherwise(f"{' and '.join(gone)} not found")
 
 
 def call(command, log, seconds, **more):
@@ -130,7 +134,7 @@ def install(command, **more):
     done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, check=False, **more)
     if done.returncode != 0:
-        raise Missing(f"{command[0]} failed:\n{done.stdout[-3000:]}")
+        raise Failure(f"{command[0]} failed:\n{done.stdout[-3000:]}")
 
 
 class Work:
@@ -169,7 +173,7 @@ class Work:
         deadline = time.monotonic() + START_SECONDS
         while ask(port, b"PING") != b"+PONG\r\n":
             if process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(f"{command[0]} does not start:\n{log.read_text(errors='replace')}")
+                raise Failure(f"{command[0]} does not start:\n{log.read_text(errors='replace')}")
             time.sleep(0.02)
 
     def ended(self):

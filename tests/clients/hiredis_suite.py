@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import suite as debian
-from common import CACHE, Missing, Part, Test, Work, call, install, need, tail
+from common import CACHE, Failure, Part, Test, Work, call, install, need, tail
 
 NAME, VERSION = "hiredis", "1.2"
 WANTED = debian.Suite("hiredis", f"{VERSION}.", "sid", "hiredis.tsv")
@@ -32,7 +32,7 @@ def prepare():
             text = (tree / "test.c").read_text(encoding="utf-8")
             for there, here in ((SILENT, OURS), (NOBODY, NO_NAME)):
                 if there not in text:
-                    raise Missing(f"test.c does not have {there} where the runner knows it")
+                    raise Failure(f"test.c does not have {there} where the runner knows it")
                 text = text.replace(there, here)
             (tree / "test.c").write_text(text, encoding="utf-8")
             install(["make", "-C", tree, "hiredis-test"])
@@ -49,11 +49,11 @@ def fetch(work):
         version = debian.pick_version(WANTED, options, work)
         debian.call(["apt-get", *options, "-q", "source", "--download-only", f"{WANTED.package}={version}"], work)
     except (debian.SuiteError, OSError) as problem:
-        raise Missing(str(problem)) from problem
+        raise Failure(str(problem)) from problem
     install(["tar", "-xf", glob.glob(os.path.join(work, "*.orig.tar.*"))[0], "-C", work])
     found = glob.glob(os.path.join(work, f"{NAME}-*", "test.c"))
     if not found:
-        raise Missing(f"the source package of {NAME} holds no test.c")
+        raise Failure(f"the source package of {NAME} holds no test.c")
     return Path(found[0]).parent
 
 

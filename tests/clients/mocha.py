@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 
-from common import CACHE, HERE, Test, call, install, need, pattern, source, tail
+from common import CACHE, HERE, Failure, Missing, Test, call, install, need, pattern, source, tail
 
 PRELOAD = HERE / "preload"
 
@@ -16,7 +16,7 @@ def prepare(name, wanted, tree, packages, changes, build=()):
     `build` a command that compiles the copy.
     """
     there = source(name, wanted)
-    need("node", "npm")
+    need("node", "npm", otherwise=Missing)
     here = CACHE / "clients" / name
     stamp, state = here / "kedis-state", state_of(there, tree, packages, changes)
     if stamp.exists() and stamp.read_text(encoding="utf-8") == state:
@@ -35,7 +35,7 @@ def prepare(name, wanted, tree, packages, changes, build=()):
     for file, old, new in changes:
         text = (here / file).read_text(encoding="utf-8")
         if old not in text:
-            raise SystemExit(f"{name}: {file} does not have what the runner replaces: {old}")
+            raise Failure(f"{file} does not have what the runner replaces: {old}")
         (here / file).write_text(text.replace(old, new), encoding="utf-8")
     install(["npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=here)
     if build:

@@ -6,7 +6,7 @@ import shutil
 import sys
 
 import certificates
-from common import CACHE, HERE, Missing, Part, Test, Work, call, free_port, install, pattern, tail
+from common import CACHE, HERE, Failure, Part, Test, Work, call, free_port, install, need, pattern, tail
 
 NAME, VERSION = "redis-py", "8.1.0"
 PACKAGES = (
@@ -48,7 +48,7 @@ def prepare():
         install(["tar", "-xf", root / f"redis-{VERSION}.tar.gz", "-C", root])
         stamp.write_text(wanted)
     if not (tree / "tests" / "conftest.py").exists():
-        raise Missing(f"the source archive of {NAME} {VERSION} holds no tests")
+        raise Failure(f"the source archive of {NAME} {VERSION} holds no tests")
     return tree, python
 
 
@@ -129,13 +129,11 @@ def serve(work, mode, here):
 
 def sentinel(work, port):
     """Starts a Sentinel that watches the server."""
-    program = shutil.which("redis-server")
-    if not program:
-        raise Missing("redis-server not found, for Sentinel")
+    need("redis-server")
     own = free_port()
     folder = work.folder / f"sentinel-{own}"
     folder.mkdir()
     conf = folder / "sentinel.conf"
     conf.write_text(f"port {own}\nbind 127.0.0.1\ndir {folder}\nsentinel monitor {MASTER} 127.0.0.1 {port} 2\n")
-    work.launch([program, conf, "--sentinel"], own)
+    work.launch(["redis-server", conf, "--sentinel"], own)
     return own

@@ -3,7 +3,7 @@
 import os
 import re
 
-from common import CACHE, HERE, Part, Test, Work, call, need, source, tail
+from common import CACHE, HERE, Missing, Part, Test, Work, call, need, source, tail
 
 NAME, VERSION = "redis-rs", "1"
 FEATURES = ("acl,aio,bloom,cache-aio,cluster-async,connection-manager,geospatial,hotkeys,json,script,serde/derive,"
@@ -19,7 +19,7 @@ def parts(whole, server, left_out):
     """One run of cargo; the compiler needs minutes once."""
     del left_out
     tree = source(NAME, "redis/tests/test_basic.rs")
-    need("cargo")
+    need("cargo", otherwise=Missing)
     return [Part("all" if whole else "some", lambda: run(tree, TARGETS if whole else SMOKE, server))]
 
 
@@ -33,7 +33,8 @@ def run(tree, targets, server):
                            REDISRS_SERVER_BIN=str(HERE / "preload" / "server"), KEDIS_SERVER=str(server),
                            REDISRS_REDIS_JSON_PATH="built-in", REDISRS_REDIS_BLOOM_PATH="built-in")
         log = work.folder / "log"
-        command = ["cargo", "test", "-p", "redis", "--no-default-features", "--features", features(tree), "--no-fail-fast",
+        command = ["cargo", "test", "--no-fail-fast", "-p", "redis", "--no-default-features",
+                   "--features", features(tree),
                    *[word for name in targets for word in ("--test", name)], "--", "--test-threads", "2"]
         status = call(command, log, SECONDS, cwd=tree, env=environment)
         tests = list(outcomes(log.read_text(encoding="utf-8", errors="replace")))
