@@ -55,7 +55,7 @@ def state_of(there, tree, packages, changes):
 def run(work, here, arguments, left_out, seconds, **variables):
     """Runs mocha in the folder; the tests."""
     results, log = work.folder / "results", work.folder / "mocha"
-    environment = dict(os.environ, KEDIS_RESULTS=str(results), **variables,
+    environment = dict(os.environ, KEDIS_RESULTS=str(results), TMPDIR=str(work.folder), **variables,
                        KEDIS_LEFT_OUT=json.dumps([pattern(entry.test) for entry in left_out]))
     status = call(["npx", "--no-install", "mocha", "--exit", "--reporter", PRELOAD / "reporter.js", *arguments],
                   log, seconds, cwd=here, env=environment)
