@@ -31,14 +31,14 @@ CERTIFIED = (
 )
 
 
-def certify(folder):
-    """Writes an authority, what it has certified and its keys to a new folder."""
+def certify(folder, more=()):
+    """Writes an authority, what it has certified and its keys to a new folder; `more` is as CERTIFIED."""
     os.mkdir(folder)
     with open(os.path.join(folder, "sections.cnf"), "w", encoding="utf-8") as out:
         out.write(SECTIONS)
     openssl(folder, "req -x509 -newkey rsa:2048 -nodes -sha256 -days 30 -keyout ca.key -out ca.crt",
             "-subj", "/O=Suite/CN=Certificate Authority")
-    for name, common, section in CERTIFIED:
+    for name, common, section in (*CERTIFIED, *more):
         openssl(folder, f"req -new -newkey rsa:2048 -nodes -sha256 -keyout {name}.key -out {name}.csr",
                 "-subj", f"/O=Suite/CN={common}")
         openssl(folder, f"x509 -req -sha256 -days 30 -in {name}.csr -out {name}.crt -CA ca.crt -CAkey ca.key "
