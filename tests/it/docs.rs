@@ -22,8 +22,10 @@ const FILES: &[&str] = &[
 
 /// Variables that only a test itself sets for its child processes.
 const INTERNAL: &[&str] = &[
+    "KEDIS_DOCKER",
     "KEDIS_FAULTS",
     "KEDIS_PORT",
+    "KEDIS_PYTEST",
     "KEDIS_TEST_CRASH_DIR",
     "KEDIS_TEST_CRASH_MEMTABLE",
     "KEDIS_TEST_CRASH_SEED",
