@@ -355,7 +355,7 @@ impl Lender for Server {
         let memory = &self.client_memory;
         // A reply that gets as little as it lacks comes back for each of its elements.
         let least = least.max((limit / LEAST_PART) as usize);
-        let halves = std::iter::successors(Some(most.max(least)), |bytes| {
+        let mut halves = std::iter::successors(Some(most.max(least)), |bytes| {
             (*bytes > least).then(|| (bytes / 2).max(least))
         });
         let try_lend = |bytes: &usize| {
@@ -364,7 +364,7 @@ impl Lender for Server {
                 && self.has_memory_for(bytes)
                 && memory.try_lend(limit, bytes)
         };
-        let lent = { halves }.find(try_lend).or_else(|| {
+        let lent = halves.find(try_lend).or_else(|| {
             self.evict_stalled(limit, least as u64, true);
             Some(least).filter(try_lend)
         });

@@ -113,8 +113,8 @@ impl Engine {
     /// Flushes a memtable because of its tombstones, and requests compactions of long ranges that were
     /// deleted.
     pub(in crate::storage) fn write_tombstones(&self, keyspace: &Keyspace) -> Result<()> {
-        let ranges = std::mem::take(&mut *keyspace.deletions.ranges.lock());
         self.flush_keyspace(keyspace)?;
+        let ranges = std::mem::take(&mut *keyspace.deletions.ranges.lock());
         let is_long = |(from, to): &RowRange| {
             let range = rocksdb::Range::new(from, to);
             let sizes = self.db.get_approximate_sizes_cf(&keyspace.cf, &[range]);

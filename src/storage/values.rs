@@ -173,6 +173,9 @@ impl Collector {
             return Ok(());
         }
         let closed = engine.values.closed();
+        // Read after the segments: the rows that refer to them end before it, unless they are of
+        // another history.
+        let range = engine.binlog.range();
         self.know(&closed, range.next_position)?;
         let mut round = self.round.take().unwrap_or(Round {
             began: now,
@@ -236,7 +239,8 @@ impl Collector {
         Ok((live <= most && has_room).then(|| best.clone()))
     }
 
-    /// Notes the segments that were closed since the last look, and forgets those that are gone.
+    /// Notes the segments that were closed since the last look, and forgets those that are gone. `now`
+    /// is where the binlog ended after `closed` was read.
     fn know(&mut self, closed: &[Arc<Segment>], now: Position) -> Result<()> {
         let engine = self.engine().clone();
         if !self.is_loaded {

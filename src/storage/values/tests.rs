@@ -30,14 +30,19 @@ fn noise(len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Collects until there is nothing more to do; returns how much was moved. Strings without a key
-/// are reclaimed before, as by the expire thread.
-fn collect(collector: &mut Collector, idle: bool) -> u64 {
-    let mut reclaimer = Txn::new(collector.engine().clone());
+/// Reclaims the strings without a key, as the expire thread does.
+fn reclaim(engine: &Arc<Engine>) {
+    let mut reclaimer = Txn::new(engine.clone());
     if let Some(mut pass) = reclaimer.begin_reclaim(DB) {
         while reclaimer.reclaim_slice(&mut pass, 1 << 20).unwrap().more {}
         reclaimer.end_reclaim(pass);
     }
+}
+
+/// Collects until there is nothing more to do; returns how much was moved. Strings without a key
+/// are reclaimed before.
+fn collect(collector: &mut Collector, idle: bool) -> u64 {
+    reclaim(collector.engine());
     let mut moved = 0;
     loop {
         let done = collector.step(idle).unwrap();
@@ -197,10 +202,7 @@ fn files_go_while_others_are_still_to_be_collected() {
     let samples: usize = closed.iter().map(|segment| segment.samples().len()).sum();
     drop(closed);
     let (mut looked_up, mut removed, mut first) = (0, 0, None);
-    let mut reclaimer = Txn::new(engine.clone());
-    let mut pass = reclaimer.begin_reclaim(DB).unwrap();
-    while reclaimer.reclaim_slice(&mut pass, 1 << 20).unwrap().more {}
-    reclaimer.end_reclaim(pass);
+    reclaim(&engine);
     loop {
         let done = collector.step(false).unwrap();
         looked_up += done.looked_up;
