@@ -1,15 +1,17 @@
 //! The background threads: `expire` (expired keys, rows of deleted collections), `binlog-trim`,
 //! `memory` (budget of the process), `tidy` (compaction after mass deletions), `value-log` (its garbage), `fsync` and
-//! `everysec` (syncs), `disk` (free space), the slow-command workers, the readers, and the threads
+//! `everysec` (syncs), `disk` (free space), `evict` (keys beyond `max-disk`), the slow-command workers, the readers, and the threads
 //! of MIGRATE, and that of chores ([`crate::state::chores`]). Also the load of files of Redis, which runs before all of them.
 
 mod binlog_trim;
 mod disk;
+mod evict;
 mod expire;
 mod fsync;
 mod load;
 mod memory;
 mod migrate;
+mod notices;
 mod readers;
 mod tidy;
 mod value_log;
@@ -67,8 +69,9 @@ impl Jobs {
     /// Starts the threads.
     pub fn start(server: &Arc<Server>) -> io::Result<Jobs> {
         let sign = Arc::<StopSign>::default();
-        let jobs: [(&str, Job); 7] = [
+        let jobs: [(&str, Job); 8] = [
             ("disk", disk::run),
+            ("evict", evict::run),
             ("expire", expire::run),
             ("binlog-trim", binlog_trim::run),
             ("memory", memory::run),

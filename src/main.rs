@@ -34,7 +34,12 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Startup::Version) => {
-            println!("Kedis server v{}", env!("CARGO_PKG_VERSION"));
+            // The form of Redis, which scripts read the version from.
+            println!(
+                "Kedis server v={} malloc=jemalloc bits={}",
+                env!("CARGO_PKG_VERSION"),
+                usize::BITS
+            );
             ExitCode::SUCCESS
         }
         Ok(Startup::Run(config, given)) if given.print_config => print_config(&config),

@@ -13,6 +13,7 @@ mod tests;
 /// definition of a link, so the ones here lead to modules where rustdoc renders the page.
 macro_rules! pages {
     ($($page:ident = $file:literal;)*) => { $(
+        #[doc = "[cache]: crate::manual::cache\n"]
         #[doc = "[changelog]: crate::manual::changelog\n"]
         #[doc = "[commands]: crate::manual::commands\n"]
         #[doc = "[configuration]: crate::manual::configuration\n"]
@@ -40,6 +41,7 @@ macro_rules! pages {
 }
 
 pages! {
+    cache = "cache.md";
     changelog = "changelog.md";
     commands = "commands.md";
     configuration = "configuration.md";

@@ -39,6 +39,7 @@
 //! | [`cursors`] | cursors of SCAN |
 //! | [`client_memory`] | how much memory clients take |
 //! | [`eviction`] | closing clients when all take too much memory |
+//! | [`evicting`] | whether keys are evicted from the disk, and commands wait for that |
 //!
 //! State knows neither how connections are served nor how commands run: a command that acts on
 //! a layer above leaves a request here.
@@ -57,6 +58,7 @@ pub mod config;
 pub mod cursors;
 pub mod delivery;
 pub mod descriptors;
+pub mod evicting;
 pub mod eviction;
 pub mod fieldsets;
 pub mod hotkeys;
@@ -104,6 +106,7 @@ use commandlog::CommandLogs;
 use config::{Config, SharedConfig};
 use cursors::Cursors;
 use delivery::Delivery;
+use evicting::Evicting;
 use hotkeys::HotKeys;
 use latency::Latency;
 use loading::Loading;
@@ -213,6 +216,8 @@ pub struct Server {
     pub slot_stats: SlotStats,
     /// Times and frequencies of accesses to keys.
     pub accesses: Accesses,
+    /// Whether commands wait for keys to be evicted.
+    pub evicting: Evicting,
     /// SCAN iterations.
     pub cursors: Cursors,
     /// 40 hexadecimal digits, new at every start.
@@ -281,6 +286,9 @@ pub struct Server {
     pub tls: tls::Tls,
 }
 
+/// If keys are evicted, what is known of their use takes `1 / ACCESSES_OF_BUDGET` of the budget.
+const ACCESSES_OF_BUDGET: u64 = 64;
+
 /// Applies the parameters of the log.
 type LogChange = dyn Fn(&Config) + Send + Sync;
 /// Changes the addresses to listen on to those of a configuration.
@@ -296,6 +304,10 @@ impl Server {
         commands: usize,
     ) -> Server {
         let now_ms = clock::unix_ms();
+        let access_bytes = match config.evicts() {
+            true => engine.memory_budget() / ACCESSES_OF_BUDGET,
+            false => 0,
+        };
         let writes = engine.writes();
         let tracking = Tracking::new(engine.listeners.interest.clone());
         let chores = Arc::<Chores>::default();
@@ -327,7 +339,8 @@ impl Server {
             commandlog: CommandLogs::default(),
             hotkeys: HotKeys::default(),
             slot_stats: SlotStats::default(),
-            accesses: Accesses::new(now_ms),
+            accesses: Accesses::new(now_ms, access_bytes),
+            evicting: Evicting::default(),
             cursors: Cursors::default(),
             run_id,
             started_ms: now_ms,

@@ -9,6 +9,7 @@
 //! | [`full_sync`] | whole data sets: sent to a replica, or received and installed |
 //! | [`txn`] | the transaction of a thread: reads and writes of a tick, savepoints, commit |
 //! | [`expiry`], [`element_expiry`] | slices of work for the expire thread |
+//! | [`eviction`] | removes keys that `max-disk` has no room for |
 //! | [`values`] | garbage of the value log, where the bytes of long values stand |
 //! | [`tombstones`] | tombstones of deleted keys, and their compaction |
 //! | [`check`] | a full check of a database's invariants |
@@ -16,7 +17,7 @@
 //! | `rot` | tables with unreadable blocks, and compactions |
 //! | `corruption` | corrupt files: logged and counted |
 //!
-//! Dependencies go one way: `element_expiry` → `expiry`, `tombstones`, `check`, `values` → `txn` → `full_sync` → `engine` →
+//! Dependencies go one way: `eviction` → `tombstones`; `element_expiry` → `expiry`, `tombstones`, `check`, `values` → `txn` → `full_sync` → `engine` →
 //! `cache`, `rank`, `memtable`. No circle of files inside a folder; a test holds that.
 //!
 //! Invariants kept here (numbers as elsewhere in the code):
@@ -32,6 +33,7 @@ mod corruption;
 mod direction;
 pub mod element_expiry;
 pub mod engine;
+pub mod eviction;
 pub mod expiry;
 pub mod full_sync;
 mod memtable;

@@ -28,6 +28,7 @@ use crate::commands::table::help;
 use crate::commands::table::registry::{Registered, registry};
 use crate::commands::table::spec::Group;
 use crate::commands::table::spec::Secret;
+use crate::commands::table::tips::Tip;
 use crate::state::acl::users::Change;
 use crate::state::acl::{DEFAULT_USER, Selector, User};
 use crate::state::subscriptions::SubscriptionKind;
@@ -388,7 +389,8 @@ const SUBCOMMANDS: &[Command] = &[
             .secret(Secret::Users {
                 first: 2,
                 names: usize::MAX,
-            }),
+            })
+            .tips(&[Tip::RequestAllNodes, Tip::ResponseAllSucceeded]),
         ADMIN,
         "Removes users",
     ),
@@ -441,7 +443,7 @@ const SUBCOMMANDS: &[Command] = &[
         "Returns the denied commands and logins",
     ),
     row(
-        Command::session("save", 2, save),
+        Command::session("save", 2, save).tips(&[Tip::RequestAllNodes, Tip::ResponseAllSucceeded]),
         ADMIN.union(Flags::ON_WORKER),
         "Writes the users into the ACL file",
     ),
@@ -452,7 +454,8 @@ const SUBCOMMANDS: &[Command] = &[
                 ("6.2.0", "Takes patterns of channels"),
                 ("7.0.0", "Takes selectors and key permissions"),
             ])
-            .secret(ONE_USER),
+            .secret(ONE_USER)
+            .tips(&[Tip::RequestAllNodes, Tip::ResponseAllSucceeded]),
         ADMIN,
         "Creates or changes a user",
     ),

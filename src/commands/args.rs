@@ -4,6 +4,9 @@ use super::Error;
 use crate::base::num;
 use crate::types::OpError;
 
+/// A slot that there is not.
+pub(super) const BAD_SLOT: Error = Error::text("ERR Invalid or out of range slot");
+
 /// An integer of 64 bits.
 pub fn int(arg: &[u8]) -> Result<i64, Error> {
     num::parse_i64(arg).ok_or(Error::Op(OpError::NotInteger))

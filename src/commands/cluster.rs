@@ -18,6 +18,7 @@ use super::table::help;
 use super::{CmdResult, Command, Error, Flags, Handler, ReadCtx, SessionCtx};
 use crate::base::slots;
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::state::Server;
 use crate::state::clients::ClientFlags;
 
@@ -213,7 +214,8 @@ const SUBCOMMANDS: &[Command] = &[
         CHANGES,
         "3.0.0",
         "Raises the epoch of the cluster",
-    ),
+    )
+    .tips(&[Tip::NondeterministicOutput]),
     by(
         nodes::count_failure_reports,
         row(
@@ -222,7 +224,8 @@ const SUBCOMMANDS: &[Command] = &[
             ADMIN,
             "3.0.0",
             "Counts the reports that a node has failed",
-        ),
+        )
+        .tips(&[Tip::NondeterministicOutput]),
     )
     .syntax("node-id"),
     reading(
@@ -263,7 +266,8 @@ const SUBCOMMANDS: &[Command] = &[
     row("forget", 3, CHANGES, "3.0.0", "Removes a node").syntax("node-id"),
     reading(
         keys::getkeysinslot,
-        row("getkeysinslot", 4, STALE, "3.0.0", "Returns keys of a slot"),
+        row("getkeysinslot", 4, STALE, "3.0.0", "Returns keys of a slot")
+            .tips(&[Tip::NondeterministicOutput]),
     )
     .syntax("slot:int count:int")
     .complexity("O(N), N: keys answered"),
@@ -273,7 +277,8 @@ const SUBCOMMANDS: &[Command] = &[
     ),
     by(
         nodes::info,
-        row("info", 2, STALE, "3.0.0", "Returns the state of a node"),
+        row("info", 2, STALE, "3.0.0", "Returns the state of a node")
+            .tips(&[Tip::NondeterministicOutput]),
     ),
     by(
         keyslot,
@@ -282,7 +287,8 @@ const SUBCOMMANDS: &[Command] = &[
     .syntax("key:string"),
     by(
         nodes::links,
-        row("links", 2, STALE, "7.0.0", "Lists the links between nodes"),
+        row("links", 2, STALE, "7.0.0", "Lists the links between nodes")
+            .tips(&[Tip::NondeterministicOutput]),
     ),
     row("meet", -4, CHANGES, "3.0.0", "Joins two nodes")
         .syntax("ip port:int [cluster_bus_port:int@4.0.0]")
@@ -293,11 +299,13 @@ const SUBCOMMANDS: &[Command] = &[
     ),
     by(
         nodes::myshardid,
-        row("myshardid", 2, STALE, "7.2.0", "Returns the id of a shard"),
+        row("myshardid", 2, STALE, "7.2.0", "Returns the id of a shard")
+            .tips(&[Tip::NondeterministicOutput]),
     ),
     by(
         nodes::nodes,
-        row("nodes", 2, STALE, "3.0.0", "Describes the cluster by nodes"),
+        row("nodes", 2, STALE, "3.0.0", "Describes the cluster by nodes")
+            .tips(&[Tip::NondeterministicOutput]),
     ),
     by(
         nodes::replicas,
@@ -307,7 +315,8 @@ const SUBCOMMANDS: &[Command] = &[
             ADMIN,
             "5.0.0",
             "Lists the replicas of a node",
-        ),
+        )
+        .tips(&[Tip::NondeterministicOutput]),
     )
     .syntax("node-id"),
     row(
@@ -363,11 +372,13 @@ const SUBCOMMANDS: &[Command] = &[
             LOADING,
             "7.0.0",
             "Describes the cluster by shards",
-        ),
+        )
+        .tips(&[Tip::NondeterministicOutput]),
     ),
     by(
         nodes::replicas,
-        row("slaves", 3, ADMIN, "3.0.0", "Lists the replicas of a node"),
+        row("slaves", 3, ADMIN, "3.0.0", "Lists the replicas of a node")
+            .tips(&[Tip::NondeterministicOutput]),
     )
     .syntax("node-id")
     .deprecated("5.0.0", "`CLUSTER REPLICAS`"),
@@ -394,7 +405,8 @@ const SUBCOMMANDS: &[Command] = &[
             LOADING,
             "3.0.0",
             "Describes the cluster by slots",
-        ),
+        )
+        .tips(&[Tip::NondeterministicOutput]),
     )
     .history(&[
         ("4.0.0", "Added the IDs of the nodes"),

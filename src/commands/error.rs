@@ -145,7 +145,7 @@ impl fmt::Display for Error {
                 "MISCONF Errors writing to the disk: writes, and reads of what the disk may lack, are refused until it takes writes again. See the server's log for the reason; no restart is needed"
             }
             Error::Op(OpError::Storage(StorageError::NoRoom)) => {
-                "MISCONF Errors writing to the disk: No space left on device. Commands that add data are refused until there is room again: delete keys, or free space on the server's disk"
+                "MISCONF Errors writing to the disk: No space left on device. Commands that add data are refused until there is room again: delete keys, free space on the server's disk, or raise max-disk"
             }
             Error::Op(OpError::Storage(StorageError::NoMemory)) => return OUT_OF_MEMORY.fmt(f),
             Error::Op(OpError::Storage(error)) => return write!(f, "ERR {error}"),

@@ -1,20 +1,20 @@
 //! HOTKEYS: which keys take most of the processor's time and of the network's bytes; see
 //! [`crate::state::hotkeys`].
 
-use super::args::Options;
+use super::args::{BAD_SLOT, Options};
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
+use crate::base::slots::SLOTS;
 use crate::commands::table::help;
 use crate::commands::table::spec::Group;
 use crate::resp::Reply;
 use crate::state::hotkeys::{Findings, Plan, Used};
-use crate::state::process;
+use crate::state::{Server, process};
 use crate::sys::clock;
+use std::sync::Arc;
 
 /// How many metrics there are.
 const METRICS: i64 = 2;
-/// The last slot of a cluster: outside a cluster all slots are taken into account.
-const LAST_SLOT: i64 = 16_383;
 
 /// The processor's time that the process has used.
 fn used() -> Used {
@@ -65,8 +65,33 @@ fn metrics(plan: &mut Plan, options: &mut Options<'_>) -> CmdResult {
     }
 }
 
-fn plan(args: &[&[u8]]) -> Result<Plan, Error> {
+/// The slots behind SLOTS.
+fn slots(server: &Server, options: &mut Options<'_>) -> Result<Arc<[u16]>, Error> {
+    if !server.config.load().cluster_enabled {
+        return Err(Error::text(
+            "ERR SLOTS parameter cannot be used in non-cluster mode",
+        ));
+    }
+    let error = Error::text("ERR SLOTS count must be between 1 and 16384");
+    let count = within(options.value()?, 1..=i64::from(SLOTS), error)? as usize;
+    if options.left() < count {
+        return Err(Error::text("ERR not enough slot numbers provided"));
+    }
+    let mut slots = Vec::new();
+    for _ in 0..count {
+        let last = i64::from(SLOTS - 1);
+        slots.push(within(options.value()?, 0..=last, BAD_SLOT)? as u16);
+    }
+    slots.sort_unstable();
+    match slots.windows(2).any(|pair| pair[0] == pair[1]) {
+        true => Err(Error::text("ERR duplicate slot number")),
+        false => Ok(slots.into()),
+    }
+}
+
+fn plan(server: &Server, args: &[&[u8]]) -> Result<Plan, Error> {
     let mut plan = Plan {
+        slots: None,
         cpu: false,
         net: false,
         count: 10,
@@ -92,9 +117,10 @@ fn plan(args: &[&[u8]]) -> Result<Plan, Error> {
             let error = Error::text("ERR SAMPLE ratio must be positive");
             plan.sample = within(options.value()?, 1..=i64::from(i32::MAX), error)? as u32;
         } else if options.word("SLOTS") {
-            return Err(Error::text(
-                "ERR SLOTS parameter cannot be used in non-cluster mode",
-            ));
+            if plan.slots.is_some() {
+                return Err(Error::text("ERR SLOTS parameter already specified"));
+            }
+            plan.slots = Some(slots(server, &mut options)?);
         } else {
             return Err(Error::Syntax);
         }
@@ -109,7 +135,7 @@ fn start(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if hotkeys.findings(now_ms).is_some_and(|found| found.active) {
         return Err(RUNS);
     }
-    match hotkeys.start(plan(args)?, used(), now_ms) {
+    match hotkeys.start(plan(ctx.server, args)?, used(), now_ms) {
         true => ctx.reply.ok(),
         false => return Err(RUNS),
     }
@@ -144,11 +170,30 @@ fn get(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
+/// Slots in order as ranges; `None`: all, which a server without other nodes has.
+fn selected(reply: &mut Reply, slots: Option<&[u16]>) {
+    let all: Vec<u16> = (0..SLOTS).collect();
+    let slots = slots.unwrap_or(&all);
+    let ranges = || slots.chunk_by(|one, next| one + 1 == *next);
+    reply.array(ranges().count());
+    for range in ranges() {
+        let ends = match range {
+            [first, .., last] => vec![*first, *last],
+            only => only.to_vec(),
+        };
+        reply.array(ends.len());
+        ends.iter().for_each(|slot| reply.int(i64::from(*slot)));
+    }
+}
+
 fn report(reply: &mut Reply, found: &Findings) {
     let (cpu, net) = (found.plan.cpu, found.plan.net);
+    let selects = found.plan.slots.is_some();
+    let samples = selects && found.plan.sample > 1;
     // One map in an array: proxies join the arrays of several servers.
     reply.array(1);
-    reply.map(7 + 3 * usize::from(cpu) + 2 * usize::from(net));
+    let of_metrics = 3 * usize::from(cpu) + 2 * usize::from(net);
+    reply.map(7 + 2 * usize::from(selects) + 2 * usize::from(samples) + of_metrics);
     let int = |reply: &mut Reply, name: &str, value: u64| {
         reply.bulk(name.as_bytes());
         reply.int(value as i64);
@@ -156,12 +201,30 @@ fn report(reply: &mut Reply, found: &Findings) {
     int(reply, "tracking-active", u64::from(found.active));
     int(reply, "sample-ratio", u64::from(found.plan.sample));
     reply.bulk(b"selected-slots");
-    reply.array(1);
-    reply.array(2);
-    reply.int(0);
-    reply.int(LAST_SLOT);
-    int(reply, "all-commands-all-slots-us", found.all_us);
-    int(reply, "net-bytes-all-commands-all-slots", found.all_bytes);
+    selected(reply, found.plan.slots.as_deref());
+    let totals = [
+        (
+            samples,
+            "sampled-commands-selected-slots-us",
+            found.sampled.us,
+        ),
+        (selects, "all-commands-selected-slots-us", found.selected.us),
+        (true, "all-commands-all-slots-us", found.all.us),
+        (
+            samples,
+            "net-bytes-sampled-commands-selected-slots",
+            found.sampled.bytes,
+        ),
+        (
+            selects,
+            "net-bytes-all-commands-selected-slots",
+            found.selected.bytes,
+        ),
+        (true, "net-bytes-all-commands-all-slots", found.all.bytes),
+    ];
+    for (_, name, value) in totals.into_iter().filter(|(wanted, _, _)| *wanted) {
+        int(reply, name, value);
+    }
     int(reply, "collection-start-time-unix-ms", found.began_ms.0);
     int(reply, "collection-duration-ms", found.took_ms);
     if cpu {
@@ -191,7 +254,7 @@ fn report(reply: &mut Reply, found: &Findings) {
 
 const HELP: &[help::Topic] = &[
     (
-        "START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <seconds>] [SAMPLE <ratio>]",
+        "START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <seconds>] [SAMPLE <ratio>] [SLOTS <count> <slot> ...]",
         &[
             "Begin to collect which keys take most of",
             "* CPU: the processor's time",
@@ -199,6 +262,7 @@ const HELP: &[help::Topic] = &[
             "COUNT: how many keys are reported (default: 10).",
             "DURATION: when to stop (default: at STOP).",
             "SAMPLE: look at one command in so many (default: all).",
+            "SLOTS: whose keys are collected, in a cluster (default: all).",
         ],
     ),
     ("STOP", &["End the collection; GET still answers."]),

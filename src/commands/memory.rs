@@ -8,7 +8,7 @@ use crate::commands::table::spec::Group;
 use crate::commands::table::tips::Tip;
 use crate::resp::Reply;
 use crate::state::Server;
-use crate::state::config::{Config, MaxmemoryPolicy};
+use crate::state::config::{Config, EvictionPolicy};
 use crate::state::memory;
 use crate::sys::huge_pages;
 use crate::types::inspect;
@@ -224,14 +224,14 @@ fn diagnose(server: &Server) -> String {
     }
 }
 
-/// The warning for a policy that would evict keys; `None` for `noeviction`.
+/// The warning for a policy that would evict keys from memory; `None` for `noeviction`.
 pub fn no_eviction(config: &Config) -> Option<String> {
     let policy = config.maxmemory_policy;
-    (policy != MaxmemoryPolicy::Noeviction).then(|| {
+    (policy != EvictionPolicy::Noeviction).then(|| {
         format!(
-            "maxmemory-policy is {}, but no key is ever evicted: data is on disk, and \
-             maxmemory bounds caches and buffers alone. When the disk is full, commands \
-             that add data are refused.",
+            "maxmemory-policy is {}, but no key is evicted because of it: data is on disk, and \
+             maxmemory bounds caches and buffers alone. For a bound on the disk, with \
+             eviction, set max-disk and max-disk-policy.",
             policy.name()
         )
     })

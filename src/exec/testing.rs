@@ -33,21 +33,28 @@ impl Client {
         Client::with(|_| {})
     }
 
+    /// A client of a new, empty server that is a whole cluster.
+    pub fn in_cluster() -> Client {
+        let config = Config {
+            cluster_enabled: true,
+            ..Config::default()
+        };
+        Client::configured(config, |storage| storage.cluster_enabled = true)
+    }
+
     /// Like [`Client::new`], with other storage settings.
     pub fn with(change: impl FnOnce(&mut StorageConfig)) -> Client {
+        Client::configured(Config::default(), change)
+    }
+
+    fn configured(config: Config, change: impl FnOnce(&mut StorageConfig)) -> Client {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut storage = StorageConfig::for_tests(dir.path().join("db"));
         // Commands of a cluster's node refuse what most tests do.
         storage.cluster_enabled = false;
         change(&mut storage);
         let engine = Engine::open(storage).expect("a new database");
-        let server = Server::new(
-            engine,
-            Config::default(),
-            None,
-            "0".repeat(40),
-            registry().len(),
-        );
+        let server = Server::new(engine, config, None, "0".repeat(40), registry().len());
         Client::of(Arc::new(server), Arc::new(dir), START_MS)
     }
 

@@ -124,6 +124,17 @@ impl Executor {
         }
     }
 
+    /// Whether a request may add data, by itself or as the EXEC of a transaction that does.
+    pub fn may_add_data(&self, session: &Session, args: &[&[u8]]) -> bool {
+        self.resolve(args).is_ok_and(|found| {
+            let is_script = match found.command.handler {
+                Handler::Own(Own::Script(call)) => !call.is_read_only(),
+                _ => false,
+            };
+            may_grow(found.command) || is_script || Self::queued(session, found.command).grows
+        })
+    }
+
     /// Whether a request only removes data: it must run however little memory there is.
     /// Subcommands are not considered.
     pub fn only_removes(&self, args: &[&[u8]]) -> bool {

@@ -1,5 +1,5 @@
 //! The binlog-trim thread: drops the oldest entries beyond `binlog-capacity`,
-//! `binlog-max-bytes` and `binlog-max-age`. If the disk stays full, it drops everything that no
+//! `binlog-max-bytes` (or a share of `max-disk`) and `binlog-max-age`. If the disk stays full, it drops everything that no
 //! connected replica needs.
 
 use super::StopSign;
@@ -26,10 +26,10 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
             max_entries: config.binlog_capacity,
             max_bytes: match server.engine.disk.is_low_for_long() {
                 true => 1,
-                false => config.binlog_max_bytes,
+                false => config.binlog_bytes(),
             },
             oldest_unix_ms,
-            hold_max_bytes: config.binlog_hold_max_bytes,
+            hold_max_bytes: config.binlog_hold_bytes(),
         };
         if !server.engine.has_failed() {
             match server.engine.trim_binlog(&bounds) {

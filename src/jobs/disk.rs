@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// How often the free space is checked.
 const PERIOD: Duration = Duration::from_millis(100);
+/// One look takes at most this part of the time: with `max-disk` it asks for the size of each file.
+const SHARE: u32 = 20;
 /// How often the size of the write-ahead log is measured.
 const LOG_PERIOD: Duration = Duration::from_secs(1);
 /// Pause between attempts to recover: doubled each time, from the first value to the second.
@@ -24,8 +26,13 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     let mut relief_fails = Recurring::default();
     loop {
         let disk = &engine.disk;
-        disk.set_reserve(server.config.load().disk_reserve_bytes);
+        let config = server.config.load();
+        disk.set_reserve(config.disk_reserve_bytes);
+        disk.set_quota(config.max_disk_bytes);
+        drop(config);
+        let began = Instant::now();
         engine.look_at_disk();
+        let took = began.elapsed();
         let looks_at_log = log_seen.is_none_or(|seen| seen.elapsed() >= LOG_PERIOD);
         if looks_at_log {
             log_seen = Some(Instant::now());
@@ -46,7 +53,7 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
         }
         failures.log_new(&server);
         healer.turn(&server);
-        if sign.sleep(PERIOD) {
+        if sign.sleep(PERIOD.max(took * SHARE)) {
             return;
         }
     }

@@ -6,14 +6,10 @@
 //! together are gone in seconds.
 
 use super::StopSign;
+use super::notices::tell_clients;
 use crate::base::recurring::Recurring;
 use crate::base::time::UnixMs;
-use crate::commands::error_of_lost_group;
 use crate::state::Server;
-use crate::state::config::NotifyEvents;
-use crate::state::pubsub::Outbox;
-use crate::state::waiters::Verdict;
-use crate::storage::engine::listeners::Change;
 use crate::storage::{DbIndex, StorageError, Txn};
 use crate::sys::clock;
 use std::sync::Arc;
@@ -170,7 +166,7 @@ impl Expire {
             self.txn.want_events(notify.classes());
             let slice = self.txn.expire_slice(&mut pass, limit)?;
             self.server.stats.expired_keys.add(self.txn.take_expired());
-            self.send_notifications(notify)?;
+            tell_clients(&self.server, &mut self.txn, notify)?;
             if !slice.more {
                 break;
             }
@@ -203,7 +199,7 @@ impl Expire {
             }
             let elements = self.txn.take_expired_elements();
             self.server.stats.expired_subkeys.add(elements);
-            self.send_notifications(notify)?;
+            tell_clients(&self.server, &mut self.txn, notify)?;
             if !slice.more {
                 break;
             }
@@ -213,37 +209,6 @@ impl Expire {
         }
         self.txn.end_element_expire(pass);
         Ok(false)
-    }
-
-    /// Sends events and invalidations of the committed changes, once they are durable.
-    fn send_notifications(&mut self, notify: NotifyEvents) -> Result<(), StorageError> {
-        if !self.txn.has_events() && !self.txn.has_changes() {
-            return Ok(());
-        }
-        self.server.engine.make_durable()?;
-        let changes = self.txn.take_changes();
-        for change in &changes {
-            if let Change::Key { db, key, .. } = change {
-                self.end_waits_for(*db, key);
-            }
-        }
-        let events = self.txn.take_events();
-        let mut outbox = Outbox::default();
-        outbox.notify(&self.server, notify, &events);
-        self.server.notify_clients(&changes, outbox);
-        Ok(())
-    }
-
-    /// Ends the waits of clients that cannot continue without an expired key (XREADGROUP).
-    fn end_waits_for(&self, db: DbIndex, key: &[u8]) {
-        let waiters = &self.server.waiters;
-        let hash = self.server.engine.key_hash(db, key);
-        let mut ticket = None;
-        while let Some(waiter) = waiters.next(hash, (db, key), ticket, |w| w.minds_loss()) {
-            ticket = Some(waiter.ticket());
-            let error = error_of_lost_group(&waiter.request.args(), key).to_string();
-            self.server.unblock(waiter.client.id, Verdict::Error(error));
-        }
     }
 
     fn reclaim(&mut self, db: DbIndex, sign: &StopSign) -> Result<bool, StorageError> {

@@ -1,9 +1,9 @@
 //! Times and frequencies of accesses to keys, for OBJECT IDLETIME and FREQ.
 //!
 //! Accesses are not stored on disk, and memory is bounded: a table of fixed size remembers the
-//! most recently used keys, some hundred thousand. For other keys it yields a lower bound of
-//! the idle time: the time since the start of the server, or since the oldest access in the
-//! key's set.
+//! most recently used keys, some hundred thousand, or more if keys are evicted by it. For other keys
+//! it yields a lower bound of the idle time: the time since the start of the server, or since the
+//! oldest access in the key's set.
 
 use crate::base::time::UnixMs;
 use crate::sys::huge_pages::HugeVec;
@@ -12,8 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Keys per set of the table: one cache line.
 const WAYS: usize = 8;
-/// Number of sets; a power of two.
+/// The least number of sets; a power of two.
 const SETS: usize = 1 << 14;
+/// The most: the bits of a hash beside the tag choose among them.
+const MOST_SETS: usize = 1 << 30;
 /// Initial frequency of a key.
 const FREQUENCY_FIRST: u8 = 5;
 
@@ -76,10 +78,13 @@ pub struct Accesses {
 }
 
 impl Accesses {
-    /// An empty table of a server that starts now.
-    pub fn new(now_ms: UnixMs) -> Accesses {
+    /// An empty table of a server that starts now, of about so many bytes, but no less than a
+    /// mebibyte.
+    pub fn new(now_ms: UnixMs, bytes: u64) -> Accesses {
+        let wanted = usize::try_from(bytes).unwrap_or(usize::MAX) / size_of::<Set>();
+        let sets = (wanted.max(1).ilog2()).min(MOST_SETS.ilog2());
         Accesses {
-            sets: (0..SETS).map(|_| Set::default()).collect(),
+            sets: (0..SETS.max(1 << sets)).map(|_| Set::default()).collect(),
             started_s: seconds(now_ms),
         }
     }
@@ -157,7 +162,7 @@ impl Accesses {
     }
 
     fn place(&self, hash: u64) -> (&Set, u64) {
-        (&self.sets[hash as usize % SETS], hash >> 40)
+        (&self.sets[hash as usize % self.sets.len()], hash >> 40)
     }
 }
 
@@ -178,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_key_is_idle_since_it_was_used() {
-        let accesses = Accesses::new(START_MS);
+        let accesses = Accesses::new(START_MS, 0);
         assert_eq!(accesses.idle_s(7, START_MS + 3_000), 3);
         accesses.touch(7, START_MS + 4_000, None);
         assert_eq!(accesses.idle_s(7, START_MS + 9_500), 5);
@@ -187,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_oldest_key_of_a_place_is_forgotten() {
-        let accesses = Accesses::new(START_MS);
+        let accesses = Accesses::new(START_MS, 0);
         let key = |n: u64| n << 40;
         for n in 0..=WAYS as u64 {
             accesses.touch(key(n), START_MS + 1_000 * n, None);
@@ -200,7 +205,7 @@ mod tests {
 
     #[test]
     fn what_another_server_remembers_holds_here() {
-        let accesses = Accesses::new(START_MS);
+        let accesses = Accesses::new(START_MS, 0);
         let lfu = Lfu {
             log_factor: 10,
             decay_min: 1,
@@ -214,8 +219,29 @@ mod tests {
     }
 
     #[test]
+    fn a_larger_table_remembers_more_keys() {
+        let known = |bytes| {
+            let accesses = Accesses::new(START_MS, bytes);
+            let hash = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            for n in 0..400_000 {
+                accesses.touch(hash(n), START_MS + 1_000 * n, None);
+            }
+            let is_known = |n: &u64| find_in(&accesses, hash(*n));
+            (0..400_000).filter(is_known).count()
+        };
+        let (small, large) = (known(0), known(8 << 20));
+        assert!(small <= WAYS * SETS && small > WAYS * SETS / 2, "{small}");
+        assert!(large > 350_000, "{large}");
+    }
+
+    fn find_in(accesses: &Accesses, hash: u64) -> bool {
+        let (set, tag) = accesses.place(hash);
+        find(set, tag).is_some()
+    }
+
+    #[test]
     fn frequencies_rise_with_use_and_fall_with_time() {
-        let accesses = Accesses::new(START_MS);
+        let accesses = Accesses::new(START_MS, 0);
         let lfu = Lfu {
             log_factor: 0,
             decay_min: 1,

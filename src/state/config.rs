@@ -55,11 +55,22 @@ pub use rewrite::replace_file;
 pub use shared::SharedConfig;
 pub use types::{
     AllowAccess, AppendFsync, BufferLimit, BufferLimits, BusyScope, Directory, DumpName,
-    EndpointType, FileName, LogFormat, LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent,
+    EndpointType, EvictionPolicy, FileName, LogFormat, LogLevel, MasterAddr, MemoryOrPercent,
     Percentiles, Renames, SanitizePayload, SavePoints, Secret, TlsAuthClients, TlsAuthClientsUser,
     UserLines, WordFlags,
 };
 pub use value::{Source, ValueError};
+
+/// The binlog takes at most `1 / BINLOG_OF_QUOTA` of `max-disk`.
+const BINLOG_OF_QUOTA: u64 = 8;
+
+/// The lower of two limits, of which 0 is none.
+fn least_limit(one: u64, other: u64) -> u64 {
+    match (one, other) {
+        (0, limit) | (limit, 0) => limit,
+        _ => one.min(other),
+    }
+}
 
 /// Why CONFIG SET changed nothing; the text is that of the error reply.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -229,12 +240,35 @@ impl Config {
         }
     }
 
-    /// The parameters of LFU counting, if the policy is an LFU one.
+    /// The most bytes of the binlog: a share of `max-disk` if that is less.
+    pub fn binlog_bytes(&self) -> u64 {
+        least_limit(self.binlog_max_bytes, self.max_disk_bytes / BINLOG_OF_QUOTA)
+    }
+
+    /// The most bytes of the binlog for lagging replicas: twice that share if that is less.
+    pub fn binlog_hold_bytes(&self) -> u64 {
+        let share = self.max_disk_bytes / BINLOG_OF_QUOTA;
+        least_limit(self.binlog_hold_max_bytes, 2 * share)
+    }
+
+    /// Whether keys are evicted for want of space on the disk.
+    pub fn evicts(&self) -> bool {
+        self.max_disk_bytes > 0 && self.max_disk_policy != EvictionPolicy::Noeviction
+    }
+
+    /// Whether an access that does not write counts for `max-disk-policy`.
+    pub fn reads_count(&self) -> bool {
+        use EvictionPolicy::{AllkeysLrm, VolatileLrm};
+        !matches!(self.max_disk_policy, AllkeysLrm | VolatileLrm)
+    }
+
+    /// The parameters of LFU counting, if a policy is an LFU one.
     pub fn lfu(&self) -> Option<super::access::Lfu> {
-        let counts = matches!(
-            self.maxmemory_policy,
-            MaxmemoryPolicy::AllkeysLfu | MaxmemoryPolicy::VolatileLfu
-        );
+        use EvictionPolicy::{AllkeysLfu, VolatileLfu};
+        let policies = [self.maxmemory_policy, self.max_disk_policy];
+        let counts = policies
+            .iter()
+            .any(|policy| matches!(policy, AllkeysLfu | VolatileLfu));
         counts.then_some(super::access::Lfu {
             log_factor: self.lfu_log_factor,
             decay_min: self.lfu_decay_time,
@@ -246,7 +280,7 @@ impl Config {
     pub fn shares_integers(&self) -> bool {
         let noted = matches!(
             self.maxmemory_policy,
-            MaxmemoryPolicy::AllkeysLru | MaxmemoryPolicy::VolatileLru
+            EvictionPolicy::AllkeysLru | EvictionPolicy::VolatileLru
         );
         self.max_memory_bytes == 0 || !(noted || self.lfu().is_some())
     }

@@ -6,10 +6,12 @@
 //! `total / capacity` is always among them. What is reported of a key is what it has certainly
 //! used: its weight less what it began with.
 
+use crate::base::slots;
 use crate::base::time::UnixMs;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How many keys are kept for each that is reported.
@@ -18,8 +20,10 @@ const KEPT_PER_REPORTED: usize = 10;
 const MAX_KEY_BYTES: usize = 8 << 10;
 
 /// What a collection is to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
+    /// The slots whose keys are collected, in order; `None`: all.
+    pub slots: Option<Arc<[u16]>>,
     /// Whether the processor's time is collected.
     pub cpu: bool,
     /// Whether bytes are collected.
@@ -119,6 +123,22 @@ impl Top {
     }
 }
 
+/// What commands with keys have taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Time, µs.
+    pub us: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl Taken {
+    fn add(&mut self, us: u64, bytes: u64) {
+        self.us += us;
+        self.bytes += bytes;
+    }
+}
+
 /// A collection, running or over.
 #[derive(Debug)]
 struct Collection {
@@ -129,8 +149,9 @@ struct Collection {
     took_ms: Option<u64>,
     cpu: Top,
     net: Top,
-    all_us: u64,
-    all_bytes: u64,
+    all: Taken,
+    selected: Taken,
+    sampled: Taken,
     /// What the collection itself took, in nanoseconds.
     own_ns: u64,
 }
@@ -157,10 +178,12 @@ pub struct Findings {
     pub took_ms: u64,
     /// What the process had used when it began.
     pub used: Used,
-    /// Time of all commands with keys, µs.
-    pub all_us: u64,
-    /// Bytes of all commands with keys.
-    pub all_bytes: u64,
+    /// What all commands took.
+    pub all: Taken,
+    /// What those took whose slot is selected.
+    pub selected: Taken,
+    /// What those of them took that were taken into account for the keys.
+    pub sampled: Taken,
     /// Bytes of the commands taken into account.
     pub net_bytes: u64,
     /// Keys by time, µs.
@@ -198,18 +221,20 @@ impl HotKeys {
                 return false;
             }
         }
+        self.sample.store(u64::from(plan.sample), Ordering::Relaxed);
+        let (cpu, net) = (Top::new(plan.count), Top::new(plan.count));
         *collection = Some(Collection {
             plan,
             began_ms: now_ms,
             used,
             took_ms: None,
-            cpu: Top::new(plan.count),
-            net: Top::new(plan.count),
-            all_us: 0,
-            all_bytes: 0,
+            cpu,
+            net,
+            all: Taken::default(),
+            selected: Taken::default(),
+            sampled: Taken::default(),
             own_ns: 0,
         });
-        self.sample.store(u64::from(plan.sample), Ordering::Relaxed);
         self.active.store(true, Ordering::Relaxed);
         true
     }
@@ -245,7 +270,7 @@ impl HotKeys {
     /// Notes a command that has run with these keys, and shares its time and bytes among them.
     pub fn note<'k>(
         &self,
-        keys: impl ExactSizeIterator<Item = &'k [u8]>,
+        keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
         usec: u64,
         bytes: u64,
         now_ms: UnixMs,
@@ -267,11 +292,20 @@ impl HotKeys {
             self.active.store(false, Ordering::Relaxed);
             return;
         }
-        running.all_us += usec;
-        running.all_bytes += bytes;
+        running.all.add(usec, bytes);
+        // The keys of a command have one slot where there are slots.
+        let is_selected = running.plan.slots.as_ref().is_none_or(|slots| {
+            let slot = keys.clone().next().map(slots::of_key);
+            slot.is_some_and(|slot| slots.binary_search(&slot).is_ok())
+        });
+        if !is_selected {
+            return;
+        }
+        running.selected.add(usec, bytes);
         if !sampled {
             return;
         }
+        running.sampled.add(usec, bytes);
         let began = std::time::Instant::now();
         for key in keys {
             if running.plan.cpu {
@@ -291,14 +325,15 @@ impl HotKeys {
         found.end_if_due(now_ms);
         Some(Findings {
             active: found.took_ms.is_none(),
-            plan: found.plan,
+            plan: found.plan.clone(),
             began_ms: found.began_ms,
             took_ms: found
                 .took_ms
                 .unwrap_or_else(|| now_ms.since(found.began_ms)),
             used: found.used,
-            all_us: found.all_us,
-            all_bytes: found.all_bytes,
+            all: found.all,
+            selected: found.selected,
+            sampled: found.sampled,
             net_bytes: found.net.total,
             by_cpu: found.cpu.report(found.plan.count),
             by_net: found.net.report(found.plan.count),
@@ -351,10 +386,11 @@ mod tests {
             count: 10,
             duration_ms: 1000,
             sample: 1,
+            slots: None,
         };
         let hot = HotKeys::default();
         let at = |ms: u64| UnixMs(1_800_000_000_000 + ms);
-        assert!(hot.start(plan, Used::default(), at(0)));
+        assert!(hot.start(plan.clone(), Used::default(), at(0)));
         assert!(!hot.start(plan, Used::default(), at(1)));
         hot.note([b"a".as_slice(), b"b"].into_iter(), 7, 100, at(2));
         assert!(!hot.reset(at(999)));
@@ -362,7 +398,7 @@ mod tests {
         assert!(!hot.is_active());
         let found = hot.findings(at(5000)).unwrap();
         assert_eq!((found.active, found.took_ms), (false, 1000));
-        assert_eq!((found.all_us, found.all_bytes), (7, 100));
+        assert_eq!((found.all.us, found.all.bytes), (7, 100));
         assert_eq!(found.by_net, [(b"a"[..].into(), 50), (b"b"[..].into(), 50)]);
         assert!(!hot.stop(at(5000)));
         assert!(hot.reset(at(5000)) && hot.findings(at(5000)).is_none());

@@ -130,6 +130,8 @@ pub struct Stats {
     pub net_repl_output_bytes: Counter,
     /// Keys deleted because they had expired.
     pub expired_keys: Counter,
+    /// Keys evicted for want of space on the disk.
+    pub evicted_keys: Counter,
     /// Fields of hashes and members of sets deleted because their time was over.
     pub expired_subkeys: Counter,
     /// Look-ups that found their key.
@@ -254,6 +256,7 @@ impl Stats {
             &self.net_repl_input_bytes,
             &self.net_repl_output_bytes,
             &self.expired_keys,
+            &self.evicted_keys,
             &self.expired_subkeys,
             &self.keyspace_hits,
             &self.keyspace_misses,

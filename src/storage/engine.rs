@@ -207,11 +207,16 @@ impl Engine {
     }
 
     fn open_as_it_is(config: StorageConfig) -> Result<Arc<Engine>> {
+        let config = config.within_quota();
         whole::refuse_full(&config.dir)?;
         create_dir_all(&config.dir).map_err(|error| {
             StorageError::Format(format!("cannot make {}: {error}", config.dir.display()))
         })?;
-        let disk = Disk::open(&config.dir, config.disk_reserve_bytes);
+        let disk = Disk::open(
+            &config.dir,
+            config.disk_reserve_bytes,
+            config.max_disk_bytes,
+        );
         let options = RocksOptions::new(&config, &disk)?;
         let values = open::values(&config, &disk)?;
         let (db, names, marks) = open::open_in_background(&config, &options)?;

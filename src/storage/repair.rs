@@ -30,7 +30,7 @@ const FAULTS_TOLD: usize = 20;
 /// There is no database, a server has it open, or its system rows cannot be read: then only a
 /// backup or a replica helps.
 pub fn repair(config: &StorageConfig) -> Result<Vec<String>> {
-    let disk = Disk::open(&config.dir, 0);
+    let disk = Disk::open(&config.dir, 0, 0);
     let options = RocksOptions::new(config, &disk)?;
     let mut lost = Salvage::new(&config.dir)?.run(&options)?;
     let config = StorageConfig {

@@ -6,9 +6,11 @@
 //!
 //! - this file: failing system calls, by a preloaded library (`faults.c`)
 //! - `full`: a small tmpfs that is really full
+//! - `quota`: a bound of the data, and eviction
 //! - `replica`: replicas on either kind
 
 mod full;
+mod quota;
 mod replica;
 
 pub use full::SmallDisk;

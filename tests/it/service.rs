@@ -137,7 +137,7 @@ fn a_log_file_that_is_moved_away_is_created_again() {
 
 #[test]
 fn a_policy_that_asks_for_eviction_is_warned_of() {
-    const WARNING: &str = "but no key is ever evicted";
+    const WARNING: &str = "but no key is evicted because of it";
     let server = Server::start(&["--maxmemory-policy", "allkeys-lru", "--maxmemory", "64mb"]);
     assert!(server.log().contains(WARNING), "{}", server.log());
     let mut conn = server.connect();

@@ -2,7 +2,9 @@
 
 Two phases, after Luo and Carey, "On Performance Stability in LSM-based Storage Systems" (PVLDB
 13(4)): the highest rate in a closed loop, then 95 % of it in an open loop, in which a server that
-stalls is charged with all requests that were due.
+stalls is charged with all requests that were due. The closed loop lasts as long as the open one, and
+its first third does not count: a minute of writes is faster than any rate that compactions can keep up
+with, and a queue that grows in the open loop would hide what a single second does.
 """
 
 import threading
@@ -14,7 +16,7 @@ from server import Server, built
 
 SHARE = 0.95
 MINUTES = 30
-CLOSED_S, LEAST_S = 60, 3
+LEAST_S = 3
 SAMPLE_S = 0.1
 SLOW_MS = 20
 WORST = 10
@@ -64,8 +66,9 @@ def phases(label, server, keys, seconds):
         return Load(built("examples/load"), server, "set", clients=COLD_CLIENTS, keys=keys, value_bytes=VALUE_BYTES,
                     order="scattered", grace=30, **flags).result()
 
-    closed = load(seconds=min(seconds, CLOSED_S))["rate"]
-    target = SHARE * closed
+    counts = [count for count, _ in load(seconds=seconds)["each_second"]]
+    steady = counts[len(counts) // 3:]
+    target = SHARE * sum(steady) / len(steady)
     watch = Watch(server) if label == "ours" else None
     try:
         result = load(rate=target, seconds=seconds)
@@ -76,10 +79,10 @@ def phases(label, server, keys, seconds):
     halves = sum(count < target / 2 for count, _ in each)
     row = (f"| {label} | {target:,.0f} | {result['rate']:,.0f} | {min(count for count, _ in each):,} | {halves} | "
            + " | ".join(f"{at[name]:,.2f}" for name in ("p50", "p99", "p99.9", "max")) + " |")
-    slow = sorted(((p99_ms, count, second) for second, (count, p99_ms) in enumerate(each) if p99_ms > SLOW_MS),
-                  reverse=True)
+    slow = [(count, p99_ms, second) for second, (count, p99_ms) in enumerate(each) if p99_ms > SLOW_MS]
+    # Those that did least: what they left over makes the seconds after them slow.
     worst = [f"- second {second}: {count:,} replies, p99 {p99:,.0f} ms: {watch.during(second)}"
-             for p99, count, second in slow[:WORST] if watch]
+             for count, p99, second in sorted(slow)[:WORST] if watch]
     return row, worst, len(slow)
 
 

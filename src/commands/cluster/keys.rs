@@ -2,14 +2,13 @@
 
 use super::check_enabled;
 use crate::base::slots::SLOTS;
-use crate::commands::args::{self, Options};
+use crate::commands::args::{self, BAD_SLOT, Options};
 use crate::commands::{CmdResult, Error, ReadCtx};
 use crate::storage::Direction;
 use std::cmp::Reverse;
 
 const INVALID_SLOT: Error = Error::text("ERR Invalid slot");
 const INVALID_SLOT_OR_COUNT: Error = Error::text("ERR Invalid slot or number of keys");
-const BAD_SLOT: Error = Error::text("ERR Invalid or out of range slot");
 const BAD_LIMIT: Error =
     Error::text("ERR Limit has to lie in between 1 and 16384 (maximum number of slots).");
 const BAD_METRIC: Error = Error::text("ERR Unrecognized sort metric for ORDERBY.");

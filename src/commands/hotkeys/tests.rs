@@ -156,3 +156,46 @@ fn info_has_a_section_while_there_is_a_collection() {
     client.run("hotkeys reset");
     assert!(!text(&mut client).contains("# Hotkeys"));
 }
+
+#[test]
+fn in_a_cluster_slots_can_be_selected() {
+    let mut client = Client::in_cluster();
+    for (line, error) in [
+        ("0", "ERR SLOTS count must be between 1 and 16384"),
+        ("16385 1", "ERR SLOTS count must be between 1 and 16384"),
+        ("2 1", "ERR not enough slot numbers provided"),
+        ("1 16384", "ERR Invalid or out of range slot"),
+        ("1 x", "ERR Invalid or out of range slot"),
+        ("2 5 5", "ERR duplicate slot number"),
+        ("1 5 slots 1 6", "ERR SLOTS parameter already specified"),
+        ("1 5 6", "ERR syntax error"),
+    ] {
+        let line = format!("hotkeys start metrics 1 net slots {line}");
+        assert_eq!(client.run(&line).as_error(), Some(error), "{line}");
+    }
+    // The slot of foo is 12182, that of bar 5061.
+    client.run("hotkeys start metrics 2 cpu net slots 4 12183 3 12182 12181");
+    let set = "*3\r\n$3\r\nset\r\n$3\r\nfoo\r\n$1\r\n1\r\n+OK\r\n".len() as i64;
+    client.run("set foo 1");
+    client.run("set bar 1");
+    assert_eq!(keys(&mut client), [(b"foo".to_vec(), set)]);
+    let int = |client: &mut Client, name| field(client, name).as_i64().unwrap();
+    let total = int(&mut client, "net-bytes-all-commands-all-slots");
+    assert_eq!(total, 2 * set);
+    let selected = int(&mut client, "net-bytes-all-commands-selected-slots");
+    assert_eq!(selected, set);
+    let ranges = [vec![3], vec![12181, 12183]];
+    let ranges = ranges.map(|ends| Value::Array(ends.into_iter().map(Value::Int).collect()));
+    let slots = field(&mut client, "selected-slots");
+    assert_eq!(slots, Value::Array(ranges.to_vec()));
+    let names = |client: &mut Client| -> Vec<String> {
+        let all = fields(client).into_iter();
+        all.map(|(name, _)| name).collect()
+    };
+    let sampled = |name: &String| name.contains("sampled-commands");
+    assert!(!names(&mut client).iter().any(sampled));
+    client.run("hotkeys stop");
+    client.run("hotkeys start metrics 1 net sample 2 slots 1 12182");
+    let of_samples = names(&mut client);
+    assert_eq!(of_samples.iter().filter(|name| sampled(name)).count(), 2);
+}

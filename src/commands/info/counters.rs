@@ -40,8 +40,8 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
         ("expired_stale_perc", "0.00"),
         ("expired_time_cap_reached_count", "0"),
         ("expire_cycle_cpu_milliseconds", "0"),
-        ("evicted_keys", "0"),
     ]);
+    text.field("evicted_keys", stats.evicted_keys.get());
     text.field("evicted_clients", stats.evicted_clients.get());
     text.field("evicted_scripts", server.scripts.evicted());
     text.constants(&[

@@ -85,6 +85,12 @@ pub(super) fn persistence(text: &mut Text, server: &Server) {
     let disk = engine.disk.figures();
     text.bytes("disk_total_bytes", disk.total);
     text.bytes("disk_free_bytes", disk.free);
+    text.bytes("disk_used_bytes", disk.used);
+    text.bytes("max_disk", disk.quota);
+    text.field(
+        "max_disk_policy",
+        server.config.load().max_disk_policy.name(),
+    );
     text.bytes("disk_reserve_bytes", disk.reserve);
     text.field("disk_low", u8::from(no_room));
     text.bytes("wal_bytes", disk.log);
@@ -174,7 +180,7 @@ pub(super) fn binlog(text: &mut Text, server: &Server) {
     text.field("binlog_bytes", bytes);
     let config = server.config.load();
     text.field("binlog_capacity", config.binlog_capacity);
-    text.field("binlog_max_bytes", config.binlog_max_bytes);
+    text.field("binlog_max_bytes", config.binlog_bytes());
 }
 
 pub(super) fn rocksdb(text: &mut Text, server: &Server) {

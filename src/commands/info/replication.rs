@@ -140,7 +140,7 @@ fn history(text: &mut Text, server: &Server) {
     text.field("second_repl_offset", end);
     let enabled = server.engine.binlog.is_enabled();
     text.field("repl_backlog_active", u8::from(enabled));
-    text.field("repl_backlog_size", server.config.load().binlog_max_bytes);
+    text.field("repl_backlog_size", server.config.load().binlog_bytes());
     text.field("repl_backlog_first_byte_offset", range.first_position);
     text.field(
         "repl_backlog_histlen",

@@ -219,7 +219,7 @@ impl Executor {
 
     /// The traits of the queued commands if this is EXEC: a reason to refuse one of them may
     /// have arisen since it was queued.
-    pub(super) fn queued(session: &Session, command: &Command) -> Traits {
+    pub(in crate::exec) fn queued(session: &Session, command: &Command) -> Traits {
         match session.multi() {
             Some(multi) if command.is_own(Own::Exec) => multi.traits,
             _ => Traits::default(),

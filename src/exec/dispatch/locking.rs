@@ -155,7 +155,7 @@ impl Executor {
     }
 
     fn note_key_accesses(&mut self, session: &Session, command: &Command, args: &[&[u8]]) {
-        if !is_access(session, command) {
+        if !self.is_access(session, command) {
             return;
         }
         let indices = command.key_indices(args).unwrap_or_default();
@@ -168,14 +168,23 @@ impl Executor {
     /// Counts the accesses of a request, once even if the request is run again.
     fn note_request(&mut self, session: &Session, command: &Command, hashes: &KeyHashes) {
         if !self.request.accesses_noted {
-            if is_access(session, command) {
+            if self.is_access(session, command) {
                 self.touch(hashes);
             }
             self.request.accesses_noted = true;
         }
     }
 
-    /// Counts accesses to keys, for OBJECT IDLETIME and OBJECT FREQ.
+    /// Whether a command counts as an access to its keys.
+    fn is_access(&self, session: &Session, command: &Command) -> bool {
+        let wanted = match session.info.flags().contains(ClientFlags::NO_TOUCH) {
+            true => command.flags.contains(Flags::TOUCHES),
+            false => command.is_write() || self.thread.config.reads_count(),
+        };
+        wanted && !command.flags.contains(Flags::NO_TOUCH)
+    }
+
+    /// Counts accesses to keys, for eviction, OBJECT IDLETIME and OBJECT FREQ.
     pub(in crate::exec) fn touch(&self, hashes: &[u64]) {
         let lfu = self.thread.config.lfu();
         for hash in hashes {
@@ -235,13 +244,4 @@ impl Executor {
             ms => Duration::from_millis(ms),
         }
     }
-}
-
-/// Whether a command counts as an access to its keys.
-fn is_access(session: &Session, command: &Command) -> bool {
-    let wanted = match session.info.flags().contains(ClientFlags::NO_TOUCH) {
-        true => command.flags.contains(Flags::TOUCHES),
-        false => true,
-    };
-    wanted && !command.flags.contains(Flags::NO_TOUCH)
 }

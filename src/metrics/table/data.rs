@@ -99,7 +99,7 @@ pub(super) const ROWS: &[Metric] = &[
     ),
     gauge(
         "kedis_disk_size_bytes",
-        "Size of the file system of the data.",
+        "Size of the file system of the data, or max-disk if that is less.",
         |s| some(s.disk.total),
     )
     .info("disk_total_bytes"),
@@ -109,6 +109,24 @@ pub(super) const ROWS: &[Metric] = &[
         |s| some(s.disk.free),
     )
     .info("disk_free_bytes"),
+    gauge(
+        "kedis_disk_used_bytes",
+        "Space that the database's directory takes, if max-disk bounds it.",
+        |s| some(s.disk.used),
+    )
+    .info("disk_used_bytes"),
+    gauge(
+        "kedis_disk_max_bytes",
+        "The bound of that space (max-disk); 0: none.",
+        |s| some(s.disk.quota),
+    )
+    .info("max_disk"),
+    counter(
+        "kedis_evicted_keys_total",
+        "Keys that were removed because max-disk has no room for them.",
+        |s| some(s.stats.evicted_keys.get()),
+    )
+    .info("evicted_keys"),
     gauge(
         "kedis_disk_reserve_bytes",
         "Space that is allocated for deletions on a full disk.",
@@ -196,7 +214,7 @@ pub(super) const ROWS: &[Metric] = &[
     gauge(
         "kedis_binlog_max_bytes",
         "The parameter `binlog-max-bytes`.",
-        |s| some(s.config.binlog_max_bytes),
+        |s| some(s.config.binlog_bytes()),
     )
     .info("binlog_max_bytes"),
     gauge("kedis_binlog_entries", "Entries of the binlog.", |s| {

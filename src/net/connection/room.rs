@@ -1,4 +1,5 @@
-//! Memory for requests and their replies when clients have little left.
+//! Memory for requests and their replies when clients have little left, and space on the disk when
+//! keys must be evicted first.
 //!
 //! A long request is read and run only once its memory is lent to it
 //! ([`crate::state::eviction::Loan`]); until then its connection is not read. So requests that
@@ -87,6 +88,12 @@ impl Connection {
             removes: false,
         };
         self.writes_bytes = 0;
+        let server = executor.server();
+        self.awaits_eviction = server.awaits_eviction()
+            && executor.may_add_data(&self.session, &self.parser.head(input));
+        if self.awaits_eviction {
+            return Err(Refusal::Later(0));
+        }
         if bytes + needs.args_bytes() < LONG_REQUEST && self.session.waiting_bytes() < LONG_REQUEST
         {
             return Ok(());
@@ -166,7 +173,9 @@ impl Connection {
             let memory = &server.client_memory;
             self.loan.is_none() && memory.is_behind(self.session.info.id)
         };
-        !self.has_no_room(executor)
+        let has_space = !self.awaits_eviction || !server.awaits_eviction();
+        has_space
+            && !self.has_no_room(executor)
             && (self.wanted == 0 || !is_behind() && server.find_room(config, self.wanted))
     }
 
@@ -199,6 +208,7 @@ impl Connection {
     /// Ends the wait for memory.
     pub(in crate::net) fn end_wait_for_room(&mut self) {
         self.no_room_since_ms = None;
+        self.awaits_eviction = false;
         self.wanted = 0;
     }
 

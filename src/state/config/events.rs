@@ -23,7 +23,7 @@ impl NotifyEvents {
     pub const ZSET: NotifyEvents = NotifyEvents(Class::ZSET.bits());
     /// `x`: a key expired.
     pub const EXPIRED: NotifyEvents = NotifyEvents(Class::EXPIRED.bits());
-    /// `e`: a key was evicted, which does not happen here.
+    /// `e`: a key was evicted (`max-disk`).
     pub const EVICTED: NotifyEvents = NotifyEvents(Class::EVICTED.bits());
     /// `t`: streams.
     pub const STREAM: NotifyEvents = NotifyEvents(Class::STREAM.bits());

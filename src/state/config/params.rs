@@ -19,9 +19,10 @@ use super::kind::ParamKind;
 use super::logs::LogLevels;
 use super::tls::{TlsCiphers, TlsCiphersuites, TlsProtocols};
 use super::types::{
-    AllowAccess, AppendFsync, BufferLimits, BusyScope, Directory, DumpName, EndpointType, FileName,
-    LogFormat, LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Ratio, Renames,
-    SanitizePayload, SavePoints, Secret, TlsAuthClients, TlsAuthClientsUser, UserLines, WordFlags,
+    AllowAccess, AppendFsync, BufferLimits, BusyScope, Directory, DumpName, EndpointType,
+    EvictionPolicy, FileName, LogFormat, LogLevel, MasterAddr, MemoryOrPercent, Percentiles, Ratio,
+    Renames, SanitizePayload, SavePoints, Secret, TlsAuthClients, TlsAuthClientsUser, UserLines,
+    WordFlags,
 };
 use super::value::Field;
 
@@ -206,6 +207,10 @@ params! {
     db_name: FileName = FileName("kedis-db".into()) => "db-name", ParamKind::Text, Start;
     /// Disk space that is allocated in advance for deletions and expiry on a full disk; at most a twentieth of the disk. Commands that add data are refused while it cannot be allocated. 0 is none.
     disk_reserve_bytes: u64 = STORAGE.disk_reserve_bytes => "disk-reserve", BYTES;
+    /// The most space that the database's directory may take on the disk, with the binlog and the reserve. Without a `max-disk-policy` commands that add data are refused when there is no more; 0 is no bound.
+    max_disk_bytes: u64 = 0 => "max-disk", BYTES;
+    /// Which keys are evicted so that the data keep to `max-disk`.
+    max_disk_policy: EvictionPolicy = EvictionPolicy::Noeviction => "max-disk-policy", ParamKind::Choice(EvictionPolicy::NAMES);
     /// When writes are synced to the disk: before the reply, once a second, or when the operating system decides.
     appendfsync: AppendFsync = AppendFsync::Everysec => "appendfsync", ParamKind::Choice(AppendFsync::NAMES);
     /// Name, inside `dir`, of the copy that SAVE and BGSAVE write.
@@ -228,8 +233,8 @@ params! {
     // Memory and limits
     /// Memory budget of caches, memtables and buffers; 0 takes half of the machine or cgroup.
     max_memory_bytes: u64 = 0 => "maxmemory", bytes(0, u64::MAX);
-    /// Data is on disk and never evicted under any policy; an LFU policy enables OBJECT FREQ.
-    maxmemory_policy: MaxmemoryPolicy = MaxmemoryPolicy::Noeviction => "maxmemory-policy", ParamKind::Choice(MaxmemoryPolicy::NAMES);
+    /// Evicts nothing: data is on disk, where `max-disk-policy` evicts keys. An LFU policy enables OBJECT FREQ.
+    maxmemory_policy: EvictionPolicy = EvictionPolicy::Noeviction => "maxmemory-policy", ParamKind::Choice(EvictionPolicy::NAMES);
     /// Keys that Redis samples to evict one.
     maxmemory_samples: u32 = 5 => "maxmemory-samples", int(1, INT), Inert;
     /// Effort that Redis spends on eviction.
@@ -432,11 +437,11 @@ params! {
     binlog_enabled: bool = STORAGE.binlog_enabled => "binlog-enabled", ParamKind::Bool, Start;
     /// Entries that the binlog keeps.
     binlog_capacity: u64 = 1_000_000 => "binlog-capacity", int(1, i64::MAX);
-    /// Bytes that the binlog keeps; 0 is no limit.
+    /// Bytes that the binlog keeps, but at most an eighth of `max-disk`; 0 is no limit.
     binlog_max_bytes: u64 = GIB => "binlog-max-bytes", BYTES;
     /// Seconds for which the binlog keeps entries; 0 is no limit.
     binlog_max_age_s: u64 = 0 => "binlog-max-age", LONG;
-    /// Bytes up to which the binlog is kept for lagging replicas; 0 is no limit.
+    /// Bytes up to which the binlog is kept for lagging replicas, but at most a quarter of `max-disk`; 0 is no limit.
     binlog_hold_max_bytes: u64 = 4 * GIB => "binlog-hold-max-bytes", BYTES;
     /// The binlog is stored in the database.
     binlog_dir: PathBuf = PathBuf::new() => "binlog-dir", ParamKind::Text, Start, Inert;

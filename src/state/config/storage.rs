@@ -37,6 +37,7 @@ impl Config {
             packed_max_bytes: self.packed_max_bytes,
             packed_max_entries: self.packed_max_entries,
             disk_reserve_bytes: self.disk_reserve_bytes,
+            max_disk_bytes: self.max_disk_bytes,
             // No parameters.
             ahead_bytes: defaults.ahead_bytes,
             accept_data_loss: defaults.accept_data_loss,

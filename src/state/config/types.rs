@@ -135,8 +135,8 @@ choices! {
 }
 
 choices! {
-    /// What Redis would evict. Nothing is evicted here: the data is on disk.
-    MaxmemoryPolicy {
+    /// Which keys are evicted: those that `max-disk` has no room for.
+    EvictionPolicy {
         /// Of the keys with an expiry, the least recently used.
         VolatileLru = "volatile-lru",
         /// Of the keys with an expiry, the least often used.

@@ -18,9 +18,15 @@
 //! decides this; a thread calls it several times a second. The thread also has memtables written
 //! out early, so that log files with the same rows can be deleted.
 //!
+//! With `max-disk` ([`quota`]) the space of the disk is what the database's directory may take, and
+//! what is free is the rest of that, unless the disk has less. So everything here holds for a quota
+//! as it does for a disk.
+//!
 //! `disk/files.cc` is RocksDB's file system. It has the rest of the reserve released, truncates a
 //! file after a failed write, and reports errors to RocksDB as retryable:
 //! [`Engine::heal`](crate::storage::Engine::heal) recovers from them.
+
+mod quota;
 
 use rocksdb::Env;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
@@ -37,6 +43,7 @@ use std::time::{Duration, Instant};
 use super::values::ValueLog;
 use crate::storage::{Result, StorageError};
 use crate::sys::lock_order::{Lock, Mutex};
+use quota::Quota;
 
 /// The reserve's file.
 const RESERVE: &str = "RESERVE";
@@ -77,10 +84,14 @@ struct Turn {
 /// The sizes of the file system and of the database's special files on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskFigures {
-    /// Bytes of the whole file system.
+    /// Bytes of the whole file system, or the quota if that is less.
     pub total: u64,
     /// Bytes of it that are free, without the reserve.
     pub free: u64,
+    /// `max-disk` in bytes; 0 if there is none.
+    pub quota: u64,
+    /// Bytes that the database's directory takes, with the reserve; 0 without a quota.
+    pub used: u64,
     /// Bytes that the reserve has now.
     pub reserve: u64,
     /// Bytes of the write-ahead log.
@@ -120,6 +131,7 @@ pub struct Disk {
     dir: PathBuf,
     /// `disk-reserve`, in bytes.
     configured: AtomicU64,
+    quota: Quota,
     total: AtomicU64,
     free: AtomicU64,
     log: AtomicU64,
@@ -150,14 +162,16 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// The disk of this directory, with a reserve of `reserve` bytes, or less on a small disk.
+    /// The disk of this directory, with a reserve of `reserve` bytes, or less on a small disk, and a
+    /// quota in bytes; 0 is none.
     /// Nothing is allocated before [`Disk::update`], since the directory may prove not to be a
     /// Kedis database. On a full disk most of an old reserve is released at once: opening the
     /// database needs space.
-    pub(in crate::storage) fn open(dir: &Path, reserve: u64) -> Arc<Disk> {
+    pub(in crate::storage) fn open(dir: &Path, reserve: u64, quota: u64) -> Arc<Disk> {
         let disk = Disk {
             dir: dir.to_owned(),
             configured: AtomicU64::new(reserve),
+            quota: Quota::default(),
             total: AtomicU64::new(0),
             free: AtomicU64::new(u64::MAX),
             log: AtomicU64::new(0),
@@ -175,6 +189,7 @@ impl Disk {
             failures: AtomicU64::new(0),
             values: OnceLock::new(),
         };
+        disk.quota.set(quota);
         let found = dir.join(RESERVE).metadata();
         disk.held.store(
             found.map_or(0, |file| file.blocks() * 512),
@@ -222,9 +237,12 @@ impl Disk {
 
     /// The result of the last measurement.
     pub fn figures(&self) -> DiskFigures {
+        let (quota, used) = self.quota.figures();
         DiskFigures {
             total: self.total.load(Ordering::Relaxed),
             free: self.free.load(Ordering::Relaxed),
+            quota,
+            used,
             reserve: self.held.load(Ordering::Relaxed),
             log: self.log.load(Ordering::Relaxed),
         }
@@ -327,6 +345,16 @@ impl Disk {
         self.configured.store(bytes, Ordering::Relaxed);
     }
 
+    /// Changes `max-disk`, in bytes; 0 is none.
+    pub fn set_quota(&self, bytes: u64) {
+        self.quota.set(bytes);
+    }
+
+    /// The least free space, in bytes, with which commits that add data are accepted.
+    pub fn least_free(&self) -> u64 {
+        self.wanted() / PART + self.unwritten.load(Ordering::Relaxed)
+    }
+
     /// Counts a commit of `bytes` that is about to be written, and is until the result is dropped.
     pub(in crate::storage) fn begin_write(&self, bytes: usize) -> InFlight<'_> {
         let in_flight = InFlight(&self.in_flight, bytes as u64);
@@ -401,11 +429,17 @@ impl Disk {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
+    /// Whether the quota, and not the disk, is what bounds the free space.
+    fn is_bound_by_quota(&self) -> bool {
+        let (quota, used) = self.quota.figures();
+        quota > 0 && self.free.load(Ordering::Relaxed) >= quota.saturating_sub(used)
+    }
+
     /// Whether too little is free besides the reserve, or for the reserve itself.
     fn is_short(&self) -> bool {
         let (wanted, held) = (self.wanted(), self.held.load(Ordering::Relaxed));
         let free = self.free.load(Ordering::Relaxed);
-        let least = wanted / PART + self.unwritten.load(Ordering::Relaxed);
+        let least = self.least_free();
         free < least || held < wanted && free < wanted - held + least + wanted / PART
     }
 
@@ -416,12 +450,16 @@ impl Disk {
     }
 
     fn measure(&self) {
-        match statvfs(&self.dir) {
-            Ok(found) => {
-                self.total
-                    .store(found.f_blocks * found.f_frsize, Ordering::Relaxed);
-                self.free
-                    .store(found.f_bavail * found.f_frsize, Ordering::Relaxed);
+        let measured = statvfs(&self.dir).map_err(io::Error::from);
+        let measured = measured.and_then(|found| {
+            let total = found.f_blocks * found.f_frsize;
+            let free = found.f_bavail * found.f_frsize;
+            self.quota.cut(&self.dir, total, free)
+        });
+        match measured {
+            Ok((total, free)) => {
+                self.total.store(total, Ordering::Relaxed);
+                self.free.store(free, Ordering::Relaxed);
             }
             Err(error) => log::debug!("{}: {error}", self.dir.display()),
         }
@@ -504,9 +542,13 @@ impl Disk {
         turn.is_logged = turn.logged.is_none_or(|when| when.elapsed() >= LOG_EVERY);
         if turn.is_logged {
             turn.logged = Some(Instant::now());
+            let (place, remedy) = match self.is_bound_by_quota() {
+                true => ("the quota (max-disk)", "Raise it"),
+                false => ("the disk", "Free space there"),
+            };
             log::warn!(
-                "the disk of {} is full: writes that add data are refused (MISCONF); reads, \
-                 deletions and expiry continue. Free space there or delete keys; writes are then \
+                "{place} of {} is full: writes that add data are refused (MISCONF); reads, \
+                 deletions and expiry continue. {remedy} or delete keys; writes are then \
                  accepted again without a restart. The binlog takes up to binlog-max-bytes of \
                  the disk",
                 self.dir.display()
@@ -606,7 +648,7 @@ mod tests {
     #[test]
     fn the_reserve_is_allocated_and_given_up() {
         let dir = tempfile::tempdir().unwrap();
-        let disk = Disk::open(dir.path(), 1 << 20);
+        let disk = Disk::open(dir.path(), 1 << 20, 0);
         assert!(!disk.is_low());
         assert_eq!(allocated(dir.path()), 0, "the directory may not be ours");
         disk.update(|| 0);
@@ -629,7 +671,7 @@ mod tests {
     #[test]
     fn files_take_little_ahead_of_a_disk_that_has_little() {
         let dir = tempfile::tempdir().unwrap();
-        let disk = Disk::open(dir.path(), 0);
+        let disk = Disk::open(dir.path(), 0, 0);
         disk.limit.store(80 << 20, Ordering::Relaxed);
         assert_eq!(disk.preallocation(100 << 20), 10 << 20);
         assert_eq!(disk.preallocation(1 << 20), 1 << 20);
@@ -646,7 +688,7 @@ mod tests {
     fn a_compaction_without_room_makes_the_disk_low_until_compactions_are_done() {
         let dir = tempfile::tempdir().unwrap();
         // More than other processes are likely to free meanwhile: then the disk is low no more.
-        let disk = Disk::open(dir.path(), 256 << 20);
+        let disk = Disk::open(dir.path(), 256 << 20, 0);
         disk.update(|| 0);
         assert!(disk.admits_compaction(1 << 20) && !disk.is_low());
         disk.simulate_full();
@@ -663,7 +705,7 @@ mod tests {
     #[test]
     fn room_is_kept_for_large_commits_alone() {
         let dir = tempfile::tempdir().unwrap();
-        let disk = Disk::open(dir.path(), 0);
+        let disk = Disk::open(dir.path(), 0, 0);
         disk.update(|| 0);
         let free = disk.figures().free;
         let large = usize::try_from(free / 5 * 2).unwrap();
@@ -680,8 +722,8 @@ mod tests {
     #[test]
     fn the_size_of_an_old_reserve_is_known() {
         let dir = tempfile::tempdir().unwrap();
-        Disk::open(dir.path(), 2 << 20).update(|| 0);
-        let disk = Disk::open(dir.path(), 1 << 20);
+        Disk::open(dir.path(), 2 << 20, 0).update(|| 0);
+        let disk = Disk::open(dir.path(), 1 << 20, 0);
         assert_eq!(disk.figures().reserve, 2 << 20);
         disk.update(|| 0);
         assert_eq!(disk.figures().reserve, 1 << 20);

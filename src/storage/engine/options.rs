@@ -111,6 +111,8 @@ pub struct StorageConfig {
     pub accept_data_loss: bool,
     /// Disk space in bytes that deletions live on when there is no other; 0 for none.
     pub disk_reserve_bytes: u64,
+    /// The most space that the database's directory may take, in bytes; 0: no bound.
+    pub max_disk_bytes: u64,
     /// Sets further options of RocksDB, for the database and for each DB.
     #[cfg(test)]
     pub more_options: MoreOptions,
@@ -175,6 +177,7 @@ impl StorageConfig {
             ahead_bytes: 1 << 20,
             accept_data_loss: false,
             disk_reserve_bytes: 128 << 20,
+            max_disk_bytes: 0,
             #[cfg(test)]
             more_options: MoreOptions::default(),
         }
@@ -227,6 +230,24 @@ impl StorageConfig {
     /// How much of [`StorageConfig::cache_bytes`] is for memtables, in bytes.
     pub(super) fn memtable_bytes(&self, budget: u64) -> u64 {
         self.cache_bytes(budget) / 100 * u64::from(100 - self.block_cache_percent.min(95))
+    }
+
+    /// Smaller files under a small [quota](StorageConfig::max_disk_bytes): a compaction needs as much
+    /// free space as the tables have that it reads, up to eight memtables and the next level.
+    pub(in crate::storage) fn within_quota(mut self) -> StorageConfig {
+        const PART: u64 = 128;
+        const LEAST: u64 = 1 << 20;
+        if self.max_disk_bytes > 0 {
+            let most = (self.max_disk_bytes / PART).max(LEAST);
+            for size in [
+                &mut self.write_buffer_size_bytes,
+                &mut self.target_file_size_bytes,
+                &mut self.value_log_segment_bytes,
+            ] {
+                *size = most.min(*size);
+            }
+        }
+        self
     }
 
     /// Size of one memtable, in bytes: two fit, one of which is being written out.

@@ -28,7 +28,7 @@ bitflags::bitflags! {
         const ZSET = 1 << 5;
         /// A key expired.
         const EXPIRED = 1 << 6;
-        /// A key was evicted, which never happens here.
+        /// A key was evicted for want of space on the disk.
         const EVICTED = 1 << 7;
         /// Streams.
         const STREAM = 1 << 8;

@@ -139,6 +139,19 @@ impl View {
         Ok(())
     }
 
+    /// Deletes a key for want of space, and logs that.
+    pub(in crate::storage) fn evict_key(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        old: &KeyMeta,
+    ) -> Result<()> {
+        self.batch.log.append(db, &[b"DEL", key]);
+        self.remove(db, key, old, How::Removed)?;
+        self.event(Class::EVICTED, "evicted", db, key);
+        Ok(())
+    }
+
     fn remove(&mut self, db: DbIndex, key: &[u8], old: &KeyMeta, how: How) -> Result<()> {
         let Some(keyspace) = self.keyspace(db).map(|ks| ks.id) else {
             return Ok(());

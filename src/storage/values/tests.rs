@@ -244,6 +244,30 @@ fn segments_wait_for_the_rows_that_refer_to_them_and_for_no_others() {
     assert!(engine.value_log_bytes() <= 2 * SEGMENT);
 }
 
+/// The collector looks at the segments first, and then where the binlog ends. The other way round a
+/// commit between the two made a segment look as if another history had written it, and free.
+#[test]
+fn segments_that_are_being_filled_are_of_this_history() {
+    let mut writer = client(true);
+    let engine = writer.server().engine.clone();
+    let running = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        let collects = scope.spawn(|| {
+            let mut collector = Collector::new(engine);
+            while running.load(Ordering::Acquire) {
+                collector.step(false).unwrap();
+                let of_others = |known: &&Known| known.closed_at == Position::NONE;
+                assert_eq!(collector.known.values().filter(of_others).count(), 0);
+            }
+        });
+        for n in 0..2000 {
+            set(&mut writer, &format!("key{}", n % 50), &noise(20_000));
+        }
+        running.store(false, Ordering::Release);
+        collects.join().unwrap();
+    });
+}
+
 #[test]
 fn a_snapshot_keeps_what_it_shows() {
     let mut client = client(false);

@@ -1,0 +1,294 @@
+//! The evict thread: removes keys so that the data keep to `max-disk`, by `max-disk-policy`.
+//!
+//! **How much.** Some space must stay free besides what memtables need ([`margin`]): compactions write
+//! new tables before they delete the old ones. What is lacking is evicted at once. But the space of
+//! evicted keys comes back only when compactions have removed them; until then it is *owed*, and is
+//! not evicted again. How much is owed is an estimate, as rows are compressed, so it decays: slowly
+//! while there is enough space, and fast when little is left.
+//!
+//! **Which.** Keys are drawn in runs of neighbours ([`crate::storage::eviction`]). Of each run the part
+//! is evicted that was not used for the longest time, or least often, as far as that is known
+//! ([`crate::state::access`]): a key of which nothing is known counts as one that nobody uses.
+//!
+//! **When nothing helps in time.** While little of the margin is left, commands that may add data wait
+//! ([`Evicting`](crate::state::evicting::Evicting)). If no key can be evicted, they are refused.
+
+use super::StopSign;
+use super::notices::tell_clients;
+use crate::base::recurring::Recurring;
+use crate::state::Server;
+use crate::state::config::{Config, EvictionPolicy};
+use crate::storage::eviction::{Among, Candidate, Cursor, Evicted};
+use crate::storage::{DbIndex, StorageError, Txn};
+use crate::sys::clock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Pause between two looks at the disk.
+const PERIOD: Duration = Duration::from_millis(50);
+/// Pause when nothing is to be evicted, whatever the disk has.
+const IDLE: Duration = Duration::from_millis(250);
+/// Pause after a storage error.
+const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// Keys in a run.
+const RUN: usize = 512;
+/// This part of a run is evicted, and so many keys where the order does not matter.
+const CHOSEN: usize = RUN / 4;
+/// The margin is this part of the quota …
+const MARGIN_PART: u64 = 16;
+/// … but at least so many bytes, if that is not more than a quarter of the quota.
+const MARGIN_BYTES: u64 = 1 << 30;
+const MARGIN_MOST: u64 = 4;
+/// Commands wait while less than this part of the margin is left: compactions need the rest.
+const SCARCE: u64 = 2;
+/// Tombstones are written out when this part of the margin was evicted since the last time …
+const FLUSH_PART: u64 = 8;
+/// … or, while commands wait, so long after the last time.
+const FLUSH_EVERY: Duration = Duration::from_secs(1);
+/// How long it takes until half of what is owed is written off: with the whole margin free, and
+/// with none of it.
+const HALF_LIFE_S: (f64, f64) = (30.0, 1.0);
+
+/// The space that is kept free besides what memtables need, of a quota in bytes.
+fn margin(quota: u64) -> u64 {
+    (quota / MARGIN_PART).max(MARGIN_BYTES.min(quota / MARGIN_MOST))
+}
+
+pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
+    let mut txn = Txn::new(server.engine.clone());
+    txn.keep_changes();
+    let mut job = Evict {
+        server,
+        txn,
+        cursors: BTreeMap::new(),
+        owed: Owed::new(Instant::now()),
+        flushed: Instant::now(),
+        unflushed: BTreeMap::new(),
+    };
+    let mut fails = Recurring::default();
+    let mut pause = IDLE;
+    while !sign.sleep(pause) {
+        pause = match job.turn(sign) {
+            Ok(pause) => {
+                fails.over();
+                pause
+            }
+            Err(error) => {
+                if fails.is_news(&error) {
+                    log::error!("evict thread: {error}");
+                }
+                job.server.evicting.end();
+                AFTER_ERROR
+            }
+        };
+    }
+}
+
+struct Evict {
+    server: Arc<Server>,
+    txn: Txn,
+    cursors: BTreeMap<DbIndex, Cursor>,
+    owed: Owed,
+    /// When tombstones were last written out, and the bytes of keys evicted since.
+    flushed: Instant,
+    unflushed: BTreeMap<DbIndex, u64>,
+}
+
+impl Evict {
+    /// Evicts what is lacking now. Returns the pause until the next turn.
+    fn turn(&mut self, sign: &StopSign) -> Result<Duration, StorageError> {
+        let config = self.server.config.load().clone();
+        let engine = &self.server.engine;
+        let disk = engine.disk.figures();
+        let is_idle = !config.evicts()
+            || disk.quota == 0
+            || engine.is_following()
+            || engine.has_failed()
+            || self.server.loading.is_on();
+        if is_idle {
+            self.server.evicting.end();
+            self.owed = Owed::new(Instant::now());
+            return Ok(IDLE);
+        }
+        let margin = margin(disk.total);
+        let least = engine.disk.least_free();
+        let spare = disk.free.saturating_sub(least);
+        self.owed
+            .decay(spare as f64 / margin as f64, Instant::now());
+        let is_scarce = spare < margin / SCARCE;
+        let mut lacking = margin
+            .saturating_sub(spare)
+            .saturating_sub(self.owed.bytes());
+        let mut can_evict = true;
+        let begun = Instant::now();
+        while lacking > 0 && begun.elapsed() < PERIOD && !sign.sleep(Duration::ZERO) {
+            match self.evict_some(&config)? {
+                Some(evicted) => {
+                    lacking = lacking.saturating_sub(evicted.bytes);
+                    self.owed.add(evicted.bytes);
+                }
+                None => {
+                    can_evict = false;
+                    break;
+                }
+            }
+        }
+        let helps = can_evict || self.owed.bytes() > 0;
+        self.server.evicting.set(helps, is_scarce);
+        self.flush(margin, is_scarce)?;
+        Ok(PERIOD.saturating_sub(begun.elapsed()))
+    }
+
+    /// Evicts the chosen part of a run. `None` if no key is left that the policy allows.
+    fn evict_some(&mut self, config: &Config) -> Result<Option<Evicted>, StorageError> {
+        let among = among(config.max_disk_policy);
+        let Some(db) = self.draw_db(among) else {
+            return Ok(None);
+        };
+        let cursor = self.cursors.entry(db).or_default();
+        let max = match is_any(config.max_disk_policy) {
+            true => CHOSEN,
+            false => RUN,
+        };
+        let engine = self.server.engine.clone();
+        let mut drawn = engine.sample_keys(cursor, db, among, max)?;
+        if drawn.is_empty() {
+            return Ok(None);
+        }
+        self.choose(config, &mut drawn);
+        let notify = config.notify_keyspace_events;
+        self.txn.want_events(notify.classes());
+        let evicted = self.txn.evict_slice(db, clock::unix_ms(), &drawn)?;
+        self.server.stats.evicted_keys.add(evicted.keys);
+        self.server.stats.expired_keys.add(self.txn.take_expired());
+        tell_clients(&self.server, &mut self.txn, notify)?;
+        *self.unflushed.entry(db).or_default() += evicted.bytes;
+        Ok(Some(evicted))
+    }
+
+    /// Leaves the part of a run that is to be evicted.
+    fn choose(&self, config: &Config, drawn: &mut Vec<Candidate>) {
+        let (accesses, now_ms) = (&self.server.accesses, clock::unix_ms());
+        let rank = |one: &Candidate| match config.lfu() {
+            Some(lfu) => u64::from(accesses.frequency(one.hash, now_ms, lfu)),
+            None => u64::MAX - accesses.idle_s(one.hash, now_ms),
+        };
+        if !is_any(config.max_disk_policy) {
+            let chosen = drawn.len().div_ceil(RUN / CHOSEN);
+            drawn.sort_by_cached_key(rank);
+            drawn.truncate(chosen);
+        }
+    }
+
+    /// A DB, with the chance of its share of the keys that the policy allows.
+    fn draw_db(&self, among: Among) -> Option<DbIndex> {
+        let keys: Vec<_> = self
+            .server
+            .engine
+            .all_keyspaces()
+            .into_iter()
+            .map(|(db, keyspace)| match among {
+                Among::All => (db, keyspace.counts().keys),
+                _ => (db, keyspace.counts().expires),
+            })
+            .collect();
+        let all: u64 = keys.iter().map(|(_, keys)| keys).sum();
+        let mut at = (all > 0).then(|| fastrand::u64(..all))?;
+        let (db, _) = keys.into_iter().find(|(_, keys)| {
+            let is_here = at < *keys;
+            at = at.saturating_sub(*keys);
+            is_here
+        })?;
+        Some(db)
+    }
+
+    /// Writes the tombstones of evicted keys out when there are enough of them.
+    fn flush(&mut self, margin: u64, is_scarce: bool) -> Result<(), StorageError> {
+        let bytes: u64 = self.unflushed.values().sum();
+        let is_due = bytes > margin / FLUSH_PART
+            || is_scarce && bytes > 0 && self.flushed.elapsed() > FLUSH_EVERY;
+        if !is_due {
+            return Ok(());
+        }
+        self.flushed = Instant::now();
+        for (db, _) in std::mem::take(&mut self.unflushed) {
+            self.server.engine.flush_evicted(db)?;
+        }
+        Ok(())
+    }
+}
+
+/// Which keys a policy allows.
+fn among(policy: EvictionPolicy) -> Among {
+    use EvictionPolicy::*;
+    match policy {
+        VolatileTtl => Among::FirstToExpire,
+        VolatileLru | VolatileLfu | VolatileLrm | VolatileRandom => Among::Expiring,
+        AllkeysLru | AllkeysLfu | AllkeysLrm | AllkeysRandom | Noeviction => Among::All,
+    }
+}
+
+/// Whether all keys of a run are evicted.
+fn is_any(policy: EvictionPolicy) -> bool {
+    use EvictionPolicy::*;
+    matches!(policy, VolatileTtl | VolatileRandom | AllkeysRandom)
+}
+
+/// Bytes of evicted keys whose space has not come back yet, as far as is known.
+struct Owed {
+    bytes: f64,
+    decayed: Instant,
+}
+
+impl Owed {
+    fn new(now: Instant) -> Owed {
+        Owed {
+            bytes: 0.0,
+            decayed: now,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    fn add(&mut self, bytes: u64) {
+        self.bytes += bytes as f64;
+    }
+
+    /// Writes off a part of it. `share`: the part of the margin that is free.
+    fn decay(&mut self, share: f64, now: Instant) {
+        let (slow, fast) = HALF_LIFE_S;
+        let half_life_s = fast + (slow - fast) * share.clamp(0.0, 1.0);
+        let passed_s = now.saturating_duration_since(self.decayed).as_secs_f64();
+        self.decayed = now;
+        self.bytes *= (-passed_s / half_life_s).exp2();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_owed_is_written_off_the_faster_the_less_is_free() {
+        let start = Instant::now();
+        let mut owed = Owed::new(start);
+        owed.add(1 << 20);
+        owed.decay(1.0, start + Duration::from_secs(30));
+        assert_eq!(owed.bytes(), 1 << 19);
+        owed.decay(0.0, start + Duration::from_secs(31));
+        assert_eq!(owed.bytes(), 1 << 18);
+        owed.decay(-1.0, start + Duration::from_secs(90));
+        assert_eq!(owed.bytes(), 0);
+    }
+
+    #[test]
+    fn the_margin_is_never_most_of_the_quota() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(margin(100 * MIB), 25 * MIB);
+        assert_eq!(margin(4096 * MIB), MARGIN_BYTES);
+        assert_eq!(margin(1 << 40), 1 << 36);
+    }
+}
