@@ -144,6 +144,16 @@ impl Collection {
     }
 }
 
+/// What commands with keys have taken that were not drawn. A thread adds that up and tells the
+/// collection at the end of a tick, so that such a command takes no lock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Undrawn {
+    /// Time, µs.
+    pub usec: u64,
+    /// Bytes of requests and replies.
+    pub bytes: u64,
+}
+
 /// What is known of a collection.
 #[derive(Debug)]
 pub struct Findings {
@@ -242,7 +252,40 @@ impl HotKeys {
         true
     }
 
-    /// Notes a command that has run with these keys, and shares its time and bytes among them.
+    /// Draws whether to take a command into account for the keys.
+    pub fn draws(&self) -> bool {
+        match self.sample.load(Ordering::Relaxed) {
+            0 | 1 => true,
+            ratio => fastrand::u64(..ratio) == 0,
+        }
+    }
+
+    /// Counts what commands have taken that were not drawn.
+    pub fn add_undrawn(&self, undrawn: Undrawn, now_ms: UnixMs) {
+        let mut collection = self.collection.lock();
+        if let Some(running) = self.running(&mut collection, now_ms) {
+            running.all_us += undrawn.usec;
+            running.all_bytes += undrawn.bytes;
+        }
+    }
+
+    /// The collection, if it still runs.
+    fn running<'c>(
+        &self,
+        collection: &'c mut Option<Collection>,
+        now_ms: UnixMs,
+    ) -> Option<&'c mut Collection> {
+        let running = collection.as_mut()?;
+        running.end_if_due(now_ms);
+        if running.took_ms.is_some() {
+            self.active.store(false, Ordering::Relaxed);
+            return None;
+        }
+        Some(running)
+    }
+
+    /// Notes a command that was drawn and has run with these keys, and shares its time and bytes
+    /// among them.
     pub fn note<'k>(
         &self,
         keys: impl ExactSizeIterator<Item = &'k [u8]>,
@@ -254,24 +297,12 @@ impl HotKeys {
         if count == 0 {
             return;
         }
-        let sampled = match self.sample.load(Ordering::Relaxed) {
-            0 | 1 => true,
-            ratio => fastrand::u64(..ratio) == 0,
-        };
         let mut collection = self.collection.lock();
-        let Some(running) = collection.as_mut() else {
+        let Some(running) = self.running(&mut collection, now_ms) else {
             return;
         };
-        running.end_if_due(now_ms);
-        if running.took_ms.is_some() {
-            self.active.store(false, Ordering::Relaxed);
-            return;
-        }
         running.all_us += usec;
         running.all_bytes += bytes;
-        if !sampled {
-            return;
-        }
         let began = std::time::Instant::now();
         for key in keys {
             if running.plan.cpu {
@@ -364,6 +395,8 @@ mod tests {
         assert_eq!((found.active, found.took_ms), (false, 1000));
         assert_eq!((found.all_us, found.all_bytes), (7, 100));
         assert_eq!(found.by_net, [(b"a"[..].into(), 50), (b"b"[..].into(), 50)]);
+        hot.add_undrawn(Undrawn { usec: 1, bytes: 1 }, at(5000));
+        assert_eq!(hot.findings(at(5000)).unwrap().all_us, 7);
         assert!(!hot.stop(at(5000)));
         assert!(hot.reset(at(5000)) && hot.findings(at(5000)).is_none());
     }

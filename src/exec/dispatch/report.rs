@@ -138,6 +138,14 @@ impl Executor {
     }
 
     fn note_hot(&mut self, found: &Registered, args: &[&[u8]], usec: u64, bytes: u64) {
+        if found.command.keys.is_empty() {
+            return;
+        }
+        if !self.server.hotkeys.draws() {
+            self.tick.undrawn.usec += usec;
+            self.tick.undrawn.bytes += bytes;
+            return;
+        }
         let indices = found.command.key_indices(args).unwrap_or_default();
         let keys = indices.iter().map(|&index| args[index]);
         match self.in_unit() {
