@@ -11,6 +11,12 @@ const POLL: Duration = Duration::from_millis(200);
 /// The most keys of a collection that the server reports.
 const HOT_KEYS: &str = "64";
 
+/// The field of INFO with the commands that the server runs in a second.
+const RATE: &str = "instantaneous_ops_per_sec";
+/// How many of them are looked at: a command that is takes about a microsecond more, so that
+/// the collection takes about a thousandth of a processor, whatever the load.
+const HOT_COMMANDS: u64 = 1000;
+
 /// What a server has told.
 #[derive(Debug, Clone)]
 pub(super) struct Findings {
@@ -74,7 +80,11 @@ fn collected(conn: &mut Conn) -> Result<Option<Hot>> {
 
 /// Begins a collection that ends by itself, unless another client's runs.
 fn begin_collection(conn: &mut Conn, options: &Options) -> Result<Collection> {
-    let (seconds, sample) = (options.hot.to_string(), options.hot_sample.to_string());
+    let sample = match options.hot_sample {
+        Some(sample) => u64::from(sample),
+        None => conn.info("stats")?.number(RATE).unwrap_or(0) / HOT_COMMANDS,
+    };
+    let (seconds, sample) = (options.hot.to_string(), sample.max(1).to_string());
     let words = [
         "HOTKEYS", "START", "METRICS", "2", "CPU", "NET", "COUNT", HOT_KEYS, "DURATION", &seconds,
         "SAMPLE", &sample,

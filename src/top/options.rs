@@ -72,9 +72,9 @@ pub struct Options {
     /// Collect for so long which keys are used; 0: not at all
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub hot: u32,
-    /// Look at one command in so many for that
-    #[arg(long = "hot_sample", alias = "hot-sample", value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub hot_sample: u32,
+    /// Look at one command in so many for that; without it at about 1,000 commands a second
+    #[arg(long = "hot_sample", alias = "hot-sample", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub hot_sample: Option<u32>,
     /// Print all as one JSON document
     #[arg(long)]
     pub json: bool,

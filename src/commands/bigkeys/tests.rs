@@ -172,7 +172,7 @@ fn bytes_are_those_of_the_rows() {
     assert_eq!(int(&exact, "keys-expected"), keys);
 
     let sampled = scan(&mut client, "samples 100");
-    assert!(int(&sampled, "keys-estimated") > 8, "{sampled:?}");
+    assert!(int(&sampled, "keys-estimated") >= 8, "{sampled:?}");
     assert!(int(&sampled, "rows-read") * 5 < int(&exact, "rows-read"));
     let of = fields(&sampled["types"]);
     for (name, sums) in &types {
