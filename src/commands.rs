@@ -22,6 +22,7 @@ pub mod table;
 
 pub mod acl;
 pub mod ahead;
+mod bigkeys;
 mod bitfield;
 mod bits;
 mod blocking;
@@ -89,6 +90,7 @@ use ahead::Ahead;
 /// The tables of all families.
 const FAMILIES: &[&[Command]] = &[
     acl::COMMANDS,
+    bigkeys::COMMANDS,
     bitfield::COMMANDS,
     bits::COMMANDS,
     blocking::COMMANDS,

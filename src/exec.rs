@@ -47,6 +47,7 @@ use crate::commands::ahead::Ahead;
 use crate::commands::table::names::Names;
 use crate::state::Server;
 use crate::state::config::Config;
+use crate::state::hotkeys::Taken;
 use crate::state::pubsub::Outbox;
 use crate::state::workers::Worker;
 use crate::storage::{DbIndex, Expected, StorageError, Txn};
@@ -121,6 +122,8 @@ struct Tick {
     touched_keys: bool,
     /// Messages of its commands to clients.
     outbox: Outbox,
+    /// What commands have taken that HOTKEYS has not drawn.
+    undrawn: Taken,
     /// Statistics and MONITOR lines that are not delivered yet.
     record: Record,
     /// Whether a thread has more messages queued for its clients than it can send.

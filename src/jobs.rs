@@ -63,6 +63,7 @@ pub struct Jobs {
     threads: Vec<JoinHandle<()>>,
     chores: Arc<Chores>,
     doing_chores: JoinHandle<()>,
+    server: Arc<Server>,
 }
 
 impl Jobs {
@@ -121,6 +122,7 @@ impl Jobs {
             threads,
             chores: server.chores.clone(),
             doing_chores,
+            server: server.clone(),
         })
     }
 
@@ -129,10 +131,13 @@ impl Jobs {
         self.sign.set();
         self.migrations.stop();
         self.chores.stop();
+        self.server.bigkeys.stop();
         for thread in self.threads.into_iter().chain([self.doing_chores]) {
             if thread.join().is_err() {
                 log::error!("a background thread had panicked");
             }
         }
+        // No thread is left that could begin a scan.
+        self.server.bigkeys.close();
     }
 }

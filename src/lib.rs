@@ -25,12 +25,13 @@
 //! | [`replication`] | one thread per replica that is fed, one that follows a master |
 //! | [`metrics`] | figures for Prometheus and health checks, over HTTP |
 //! | [`migrate`] | what the tools do that move data between servers |
+//! | [`top`] | what the tool does that shows big and hot keys |
 //! | [`server`] | start and stop |
 //! | [`manual`] | the manual, no code |
 //!
 //! A module names only modules below it: net, jobs, replication, metrics → exec → commands → types,
 //! lua, state → storage, rdb → encoding, resp → sys → base. `migrate` talks to servers from
-//! outside and names only commands, rdb, encoding, resp, base. A test holds the direction
+//! outside and names only commands, rdb, encoding, resp, base; `top` uses its connections. A test holds the direction
 //! (`tests/it/tidy.rs`), and that `rocksdb::` is named in `storage` alone.
 //!
 #![doc = include_str!("../images/architecture.svg")]
@@ -75,6 +76,7 @@
 //! | `audit` | 1, with `audit-log` | writes the lines of the audit log |
 //! | `link` | 1 | follows the master, if there is one |
 //! | `feeder-N` | one per replica | sends the data set and the binlog to one replica |
+//! | `bigkeys` | 1, after `BIGKEYS START` | reads all keys from a snapshot |
 //! | `resolver` | as needed | looks up names of hosts |
 //! | `load` | 1, at the start | `--load-rdb` |
 //! | `signals` | 1 | turns signals into a wake-up of the main thread |
@@ -268,4 +270,5 @@ pub mod state;
 pub mod storage;
 pub mod sys;
 pub mod tls;
+pub mod top;
 pub mod types;

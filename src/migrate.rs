@@ -63,9 +63,12 @@ mod throttle;
 mod values;
 mod verify;
 
+pub use conn::Conn;
+pub use error::{Error, Result};
+pub use options::{Address, Endpoint, tls};
+
 use crate::base::one_line::OneLine;
 use clap::{CommandFactory, FromArgMatches};
-use error::{Error, Result};
 use options::Options;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -186,7 +189,7 @@ pub struct Stop {
 
 impl Stop {
     /// Registers SIGINT and SIGTERM. A second signal ends the process at once.
-    fn on_signals() -> std::io::Result<Stop> {
+    pub fn on_signals() -> std::io::Result<Stop> {
         use signal_hook::consts::{SIGINT, SIGTERM};
         let stop = Stop::default();
         for signal in [SIGINT, SIGTERM] {
@@ -207,7 +210,7 @@ impl Stop {
     }
 
     /// Fails if the tool should stop; for points where stopping loses nothing.
-    fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         match self.is_wanted() {
             true => Err(Error::Stopped),
             false => Ok(()),
@@ -225,7 +228,7 @@ impl Stop {
 }
 
 /// Sleeps, or returns early when the tool is asked to stop.
-fn sleep(time: Duration, stop: &Stop) {
+pub fn sleep(time: Duration, stop: &Stop) {
     let end = Instant::now() + time;
     while !stop.is_wanted() {
         let left = end.saturating_duration_since(Instant::now());

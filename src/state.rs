@@ -23,6 +23,7 @@
 //! | [`commandlog`] | commands that took long, or were long |
 //! | [`slot_stats`] | what the commands on each slot take |
 //! | [`hotkeys`] | which keys take most time and bytes |
+//! | [`bigkeys`] | which keys and prefixes take most space |
 //! | [`access`] | times and frequencies of accesses to keys |
 //! | [`latency`] | slow events over time |
 //! | [`rates`] | rates at which counters grow |
@@ -47,6 +48,7 @@
 pub mod access;
 pub mod acl;
 pub mod audit;
+pub mod bigkeys;
 mod budget;
 pub mod chores;
 mod client_id;
@@ -99,6 +101,7 @@ use crate::sys::clock;
 use access::Accesses;
 use acl::{AclLog, Rules, Users};
 use audit::Audit;
+use bigkeys::BigKeys;
 use chores::Chores;
 use client_memory::ClientMemory;
 use clients::ClientFlags;
@@ -212,6 +215,8 @@ pub struct Server {
     pub commandlog: CommandLogs,
     /// The collection of HOTKEYS.
     pub hotkeys: HotKeys,
+    /// The scan of BIGKEYS.
+    pub bigkeys: Arc<BigKeys>,
     /// What the commands on each slot have taken.
     pub slot_stats: SlotStats,
     /// Times and frequencies of accesses to keys.
@@ -338,6 +343,7 @@ impl Server {
             loading: Loading::default(),
             commandlog: CommandLogs::default(),
             hotkeys: HotKeys::default(),
+            bigkeys: Arc::default(),
             slot_stats: SlotStats::default(),
             accesses: Accesses::new(now_ms, access_bytes),
             evicting: Evicting::default(),

@@ -19,6 +19,7 @@ pub mod pause;
 pub mod prefetch;
 pub mod resolve;
 pub mod supervisor;
+pub mod terminal;
 #[cfg(test)]
 pub mod testing;
 pub mod threads;

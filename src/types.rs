@@ -28,6 +28,7 @@ pub mod set;
 pub mod sort;
 pub mod sortedint;
 pub mod source;
+pub mod space;
 pub mod stream;
 pub mod string;
 pub mod table;

@@ -83,6 +83,16 @@ impl Layout {
         }
     }
 
+    /// A range of meta rows that has all whose user keys begin with a prefix: in slots it has all rows.
+    pub fn metas_with(self, prefix: &[u8]) -> (RowKey, RowKey) {
+        let from = match self {
+            Layout::Plain => build(tag::META, &[prefix]),
+            Layout::Slots => build(tag::META, &[]),
+        };
+        let to = after_prefix(&from).unwrap_or_else(|| RowKey::from_slice(&METAS.1));
+        (from, to)
+    }
+
     /// The user key of a meta row.
     pub fn user_key(self, row_key: &[u8]) -> Result<&[u8], Corrupt> {
         self.key_at(place_of_meta(row_key)?)
@@ -382,6 +392,21 @@ mod tests {
         assert!(slots.checked(b"\x01\0\0a").is_err());
         assert!(slots.user_key(b"\x01\0").is_err());
         assert!(slots.user_key(b"\x02\0\0a").is_err());
+    }
+
+    #[test]
+    fn keys_with_a_prefix_stand_in_one_range() {
+        for layout in [Layout::Plain, Layout::Slots] {
+            for prefix in [&b""[..], b"a", b"a\xFF", b"\xFF\xFF"] {
+                let (from, to) = layout.metas_with(prefix);
+                for rest in [&b""[..], b"\0", b"z", b"\xFF\xFF\xFF"] {
+                    let row = layout.meta(&[prefix, rest].concat());
+                    assert!(from <= row && row < to, "{layout:?} {prefix:?} {rest:?}");
+                }
+            }
+        }
+        let (from, to) = Layout::Plain.metas_with(b"b");
+        assert!(Layout::Plain.meta(b"a\xFF") < from && to <= Layout::Plain.meta(b"c"));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::commands::acl::refusal;
 use crate::state::Server;
 use crate::state::acl::Refused;
 use crate::state::commandlog::{Entry, LogKind};
+use crate::state::hotkeys::Taken;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,8 +55,8 @@ pub(super) enum Slow {
 #[derive(Debug)]
 pub(super) struct Hot {
     pub keys: SmallVec<[Box<[u8]>; 2]>,
-    pub usec: u64,
-    pub bytes: u64,
+    pub taken: Taken,
+    pub drawn: bool,
     pub now_ms: UnixMs,
 }
 
@@ -243,7 +244,7 @@ impl Record {
         }
         for hot in self.hot.drain(..) {
             let keys = hot.keys.iter().map(|key| &**key);
-            server.hotkeys.note(keys, hot.usec, hot.bytes, hot.now_ms);
+            server.hotkeys.note(keys, hot.taken, hot.drawn, hot.now_ms);
         }
     }
 

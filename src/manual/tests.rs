@@ -7,6 +7,7 @@ use crate::state::config::{
     Config, FLAGS, Param, ParamKind, Startup, config_file, inert, sections,
 };
 use crate::sys::testing::up_to_date;
+use crate::top;
 use clap::{Arg, ArgAction, Command, ValueHint};
 use clap_complete::Shell;
 use std::fmt::Write;
@@ -23,7 +24,11 @@ const PACKAGED: [&str; 8] = [
     "systemd",
 ];
 
-const TOOLS: [Tool; 3] = [Tool::KEDIS_PORT, Tool::KEDIS_TO_REDIS, Tool::REDIS_TO_KEDIS];
+/// The command lines of the tools.
+fn tools() -> [Command; 4] {
+    let [port, to, from] = [Tool::KEDIS_PORT, Tool::KEDIS_TO_REDIS, Tool::REDIS_TO_KEDIS];
+    [port.command(), to.command(), top::command(), from.command()]
+}
 
 const SERVER_ABOUT: &str = "a persistent, Redis-compatible key-value server";
 
@@ -88,6 +93,7 @@ kedis\\-server redis.conf \\-\\-print\\-config >kedis.conf
 .BR kedis.conf (5),
 .BR kedis_port (1),
 .BR kedis_to_redis (1),
+.BR kedis_top (1),
 .BR redis_to_kedis (1)
 ";
 
@@ -270,9 +276,9 @@ fn the_manual_pages_are_up_to_date() {
         server_page().as_bytes(),
     );
     up_to_date("tools/packaging/man/kedis.conf.5", file_page().as_bytes());
-    for tool in TOOLS {
-        let command = tool.command();
-        let path = format!("tools/packaging/man/{}.1", command.get_name());
+    for command in tools() {
+        let name = command.get_name().to_owned();
+        let path = format!("tools/packaging/man/{name}.1");
         let page = clap_mangen::Man::new(command);
         let mut text = Vec::new();
         page.render(&mut text).unwrap();
@@ -280,7 +286,7 @@ fn the_manual_pages_are_up_to_date() {
         let text = String::from_utf8(text).unwrap();
         let is_head = |line: &&str| line.starts_with(".TH ");
         let old = text.lines().find(is_head).unwrap();
-        let own = head(tool.name, 1, "");
+        let own = head(&name, 1, "");
         let new = own.lines().find(is_head).unwrap();
         up_to_date(&path, text.replace(old, new).as_bytes());
     }
@@ -290,8 +296,8 @@ fn the_manual_pages_are_up_to_date() {
 fn the_completions_are_up_to_date() {
     server().debug_assert();
     completions(server());
-    for tool in TOOLS {
-        completions(tool.command());
+    for command in tools() {
+        completions(command);
     }
 }
 

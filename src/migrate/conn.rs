@@ -1,4 +1,4 @@
-//! A connection to one of the two servers: commands out, replies in.
+//! A connection to a server: commands out, replies in.
 
 use super::error::{Error, Result};
 use super::options::{Endpoint, TARGET};
@@ -65,7 +65,7 @@ pub fn silent(time: Duration) -> io::Error {
     io::Error::new(ErrorKind::TimedOut, text)
 }
 
-/// A connection to the source or the target.
+/// A connection to a server.
 pub struct Conn {
     endpoint: Endpoint,
     stream: Link,
@@ -260,7 +260,7 @@ impl Conn {
     }
 
     /// Sends a command that a server may not know or may refuse: `None` then.
-    pub(super) fn ask_maybe<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<Option<Value>> {
+    pub fn ask_maybe<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<Option<Value>> {
         match self.ask(args) {
             Ok(value) => Ok(Some(value)),
             Err(Error::Refused(error)) => {

@@ -1,6 +1,6 @@
 //! Why a migration stops, or must begin again.
 
-use super::options::Endpoint;
+use super::options::{Endpoint, TARGET};
 use crate::rdb;
 use std::io;
 use std::path::Path;
@@ -14,6 +14,9 @@ pub enum Error {
     /// The connection to the target broke; reconnecting may help.
     #[error("target: {0}")]
     Target(io::Error),
+    /// The connection to the only server broke.
+    #[error("server: {0}")]
+    Server(io::Error),
     /// A server answers but is not ready.
     #[error("{0}")]
     NotReady(String),
@@ -106,7 +109,8 @@ impl Error {
     pub fn broken(endpoint: &Endpoint, error: io::Error) -> Error {
         match endpoint.role {
             "source" => Error::Source(error),
-            _ => Error::Target(error),
+            TARGET => Error::Target(error),
+            _ => Error::Server(error),
         }
     }
 }

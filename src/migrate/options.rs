@@ -203,7 +203,8 @@ impl Options {
 /// Where the system keeps the certificates of the authorities that it trusts.
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs";
 
-fn tls(ca: &Option<PathBuf>, certificate: &Option<PathBuf>, key: &Option<PathBuf>) -> Settings {
+/// What TLS needs, with these files if they are named.
+pub fn tls(ca: &Option<PathBuf>, certificate: &Option<PathBuf>, key: &Option<PathBuf>) -> Settings {
     let path = |path: &Option<PathBuf>| path.clone().unwrap_or_default();
     let authorities = ca.clone().unwrap_or_else(|| SYSTEM_AUTHORITIES.into());
     let (ca_file, ca_dir) = match authorities.is_dir() {
@@ -229,7 +230,7 @@ pub(super) const TARGET: &str = "target";
 /// A server with credentials.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    /// `source` or `target`.
+    /// `source`, `target`, or `server` if there is only one.
     pub role: &'static str,
     /// Where it is.
     pub address: Address,

@@ -128,14 +128,15 @@ impl Top {
 pub struct Taken {
     /// Time, µs.
     pub us: u64,
-    /// Bytes.
+    /// Bytes of requests and replies.
     pub bytes: u64,
 }
 
 impl Taken {
-    fn add(&mut self, us: u64, bytes: u64) {
-        self.us += us;
-        self.bytes += bytes;
+    /// Adds what others have taken.
+    pub fn add(&mut self, other: Taken) {
+        self.us += other.us;
+        self.bytes += other.bytes;
     }
 }
 
@@ -202,6 +203,8 @@ pub struct HotKeys {
     active: AtomicBool,
     /// `sample` of the running collection.
     sample: AtomicU64,
+    /// Whether it has selected slots.
+    selects: AtomicBool,
     collection: Mutex<Option<Collection>>,
 }
 
@@ -222,6 +225,7 @@ impl HotKeys {
             }
         }
         self.sample.store(u64::from(plan.sample), Ordering::Relaxed);
+        self.selects.store(plan.slots.is_some(), Ordering::Relaxed);
         let (cpu, net) = (Top::new(plan.count), Top::new(plan.count));
         *collection = Some(Collection {
             plan,
@@ -267,32 +271,61 @@ impl HotKeys {
         true
     }
 
-    /// Notes a command that has run with these keys, and shares its time and bytes among them.
+    /// Whether the collection must know of each command, and not only of those that are drawn.
+    pub fn needs_all(&self) -> bool {
+        self.selects.load(Ordering::Relaxed)
+    }
+
+    /// Draws whether to take a command into account for the keys.
+    pub fn draws(&self) -> bool {
+        match self.sample.load(Ordering::Relaxed) {
+            0 | 1 => true,
+            ratio => fastrand::u64(..ratio) == 0,
+        }
+    }
+
+    /// Counts what commands have taken that were not drawn. A thread adds that up and tells it at the
+    /// end of a tick, so that such a command takes no lock.
+    pub fn add_undrawn(&self, undrawn: Taken, now_ms: UnixMs) {
+        let mut collection = self.collection.lock();
+        if let Some(running) = self.running(&mut collection, now_ms) {
+            running.all.add(undrawn);
+        }
+    }
+
+    /// The collection, if it still runs.
+    fn running<'c>(
+        &self,
+        collection: &'c mut Option<Collection>,
+        now_ms: UnixMs,
+    ) -> Option<&'c mut Collection> {
+        let running = collection.as_mut()?;
+        running.end_if_due(now_ms);
+        if running.took_ms.is_some() {
+            self.active.store(false, Ordering::Relaxed);
+            return None;
+        }
+        Some(running)
+    }
+
+    /// Notes a command that has run with these keys and, if it was drawn, shares its time and bytes
+    /// among them.
     pub fn note<'k>(
         &self,
         keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
-        usec: u64,
-        bytes: u64,
+        taken: Taken,
+        drawn: bool,
         now_ms: UnixMs,
     ) {
         let count = keys.len() as u64;
         if count == 0 {
             return;
         }
-        let sampled = match self.sample.load(Ordering::Relaxed) {
-            0 | 1 => true,
-            ratio => fastrand::u64(..ratio) == 0,
-        };
         let mut collection = self.collection.lock();
-        let Some(running) = collection.as_mut() else {
+        let Some(running) = self.running(&mut collection, now_ms) else {
             return;
         };
-        running.end_if_due(now_ms);
-        if running.took_ms.is_some() {
-            self.active.store(false, Ordering::Relaxed);
-            return;
-        }
-        running.all.add(usec, bytes);
+        running.all.add(taken);
         // The keys of a command have one slot where there are slots.
         let is_selected = running.plan.slots.as_ref().is_none_or(|slots| {
             let slot = keys.clone().next().map(slots::of_key);
@@ -301,18 +334,18 @@ impl HotKeys {
         if !is_selected {
             return;
         }
-        running.selected.add(usec, bytes);
-        if !sampled {
+        running.selected.add(taken);
+        if !drawn {
             return;
         }
-        running.sampled.add(usec, bytes);
+        running.sampled.add(taken);
         let began = std::time::Instant::now();
         for key in keys {
             if running.plan.cpu {
-                running.cpu.add(key, usec / count);
+                running.cpu.add(key, taken.us / count);
             }
             if running.plan.net {
-                running.net.add(key, bytes / count);
+                running.net.add(key, taken.bytes / count);
             }
         }
         running.own_ns += began.elapsed().as_nanos() as u64;
@@ -392,14 +425,17 @@ mod tests {
         let at = |ms: u64| UnixMs(1_800_000_000_000 + ms);
         assert!(hot.start(plan.clone(), Used::default(), at(0)));
         assert!(!hot.start(plan, Used::default(), at(1)));
-        hot.note([b"a".as_slice(), b"b"].into_iter(), 7, 100, at(2));
+        let taken = Taken { us: 7, bytes: 100 };
+        hot.note([b"a".as_slice(), b"b"].into_iter(), taken, true, at(2));
         assert!(!hot.reset(at(999)));
-        hot.note([b"c".as_slice()].into_iter(), 7, 100, at(1000));
+        hot.note([b"c".as_slice()].into_iter(), taken, true, at(1000));
         assert!(!hot.is_active());
         let found = hot.findings(at(5000)).unwrap();
         assert_eq!((found.active, found.took_ms), (false, 1000));
         assert_eq!((found.all.us, found.all.bytes), (7, 100));
         assert_eq!(found.by_net, [(b"a"[..].into(), 50), (b"b"[..].into(), 50)]);
+        hot.add_undrawn(taken, at(5000));
+        assert_eq!(hot.findings(at(5000)).unwrap().all.us, 7);
         assert!(!hot.stop(at(5000)));
         assert!(hot.reset(at(5000)) && hot.findings(at(5000)).is_none());
     }

@@ -83,6 +83,7 @@ const OTHER_NAMES: &[&str] = &[
     "kedis-server",
     "kedis_port",
     "kedis_to_redis",
+    "kedis_top",
     "redis-cli",
     "redis_to_kedis",
     "systemd-analyze",

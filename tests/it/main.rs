@@ -25,6 +25,7 @@
 //! - `transactions`: EXEC and WATCH under concurrency and kill -9
 //! - `scripts`: scripts that take long, and their limits
 //! - `linear`: linearizability
+//! - `bigkeys`: keys and prefixes that take most space
 //! - `bloom`: the types of RedisBloom, over replication and kill -9
 //! - `blocking`: thousands of blocked clients
 //! - `pubsub`: messages to subscribers
@@ -46,6 +47,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod audit;
+mod bigkeys;
 mod blocking;
 mod bloom;
 mod clients;

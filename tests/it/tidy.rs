@@ -61,6 +61,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "migrate",
         &["commands", "rdb", "resp", "encoding", "base", "sys", "tls"],
     ),
+    ("top", &["migrate", "resp", "base", "sys"]),
     (
         "jobs",
         &[
@@ -75,6 +76,7 @@ const UNSAFE: &[&str] = &[
     "src/sys/daemon.rs",
     "src/sys/huge_pages.rs",
     "src/sys/prefetch.rs",
+    "src/sys/terminal.rs",
     "src/sys/threads.rs",
     "src/lua.rs",
     "src/lua/patterns.rs",

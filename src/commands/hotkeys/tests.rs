@@ -126,6 +126,19 @@ fn bytes_go_to_the_keys_of_a_command() {
 }
 
 #[test]
+fn commands_that_are_not_drawn_count_for_the_sums_alone() {
+    let mut client = Client::new();
+    client.run("hotkeys start metrics 1 net sample 1000000000");
+    for line in ["set a 1", "ping", "multi", "set a 2", "exec"] {
+        client.run(line);
+    }
+    let set = "*3\r\n$3\r\nset\r\n$1\r\na\r\n$1\r\n1\r\n+OK\r\n".len() as i64;
+    let all = field(&mut client, "net-bytes-all-commands-all-slots");
+    assert_eq!(all, Value::Int(2 * set));
+    assert_eq!(keys(&mut client), []);
+}
+
+#[test]
 fn a_transaction_counts_its_commands_and_a_script_its_own_keys() {
     let mut client = Client::new();
     client.run("hotkeys start metrics 1 net");

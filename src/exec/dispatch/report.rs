@@ -10,6 +10,7 @@ use crate::commands::table::secrets;
 use crate::state::Session;
 use crate::state::acl::Context;
 use crate::state::commandlog::{Bounds, Entry, LogKind, shorten};
+use crate::state::hotkeys::Taken;
 use crate::state::slot_stats::Figures;
 use crate::sys::clock;
 
@@ -138,21 +139,31 @@ impl Executor {
     }
 
     fn note_hot(&mut self, found: &Registered, args: &[&[u8]], usec: u64, bytes: u64) {
+        if found.command.keys.is_empty() {
+            return;
+        }
+        let taken = Taken { us: usec, bytes };
+        let hotkeys = &self.server.hotkeys;
+        let drawn = hotkeys.draws();
+        if !drawn && !hotkeys.needs_all() {
+            self.tick.undrawn.add(taken);
+            return;
+        }
         let indices = found.command.key_indices(args).unwrap_or_default();
         let keys = indices.iter().map(|&index| args[index]);
         match self.in_unit() {
             true => {
                 let hot = Hot {
                     keys: keys.map(Box::from).collect(),
-                    usec,
-                    bytes,
+                    taken,
+                    drawn,
                     now_ms: self.tick.now_ms,
                 };
                 self.tick.record.hot(&self.server, hot);
             }
             false => {
                 let now_ms = self.tick.now_ms;
-                self.server.hotkeys.note(keys, usec, bytes, now_ms);
+                self.server.hotkeys.note(keys, taken, drawn, now_ms);
             }
         }
     }

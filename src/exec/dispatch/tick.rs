@@ -3,6 +3,7 @@
 use crate::commands::Error;
 use crate::exec::Executor;
 use crate::exec::blocking::Served;
+use crate::state::hotkeys::Taken;
 use crate::state::pubsub::Outbox;
 use crate::state::ticks::Ticks;
 use crate::storage::StorageError;
@@ -223,6 +224,10 @@ impl Executor {
     /// Commits what is pending. Returns whether that commit, or data that was read, is still to
     /// be made durable.
     fn commit_tick(&mut self) -> Result<bool, Error> {
+        let undrawn = std::mem::take(&mut self.tick.undrawn);
+        if undrawn != Taken::default() {
+            self.server.hotkeys.add_undrawn(undrawn, self.tick.now_ms);
+        }
         let committed = self.txn.commit();
         let failed_before = std::mem::take(&mut self.tick.failed);
         match committed {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// Commands that are in no family, and why.
 const LEFT_OUT: &[(&str, &str)] = &[
     (
-        "acl|help client|help cluster|help command|help commandlog|help config|help function|help \
+        "acl|help bigkeys|help client|help cluster|help command|help commandlog|help config|help function|help \
          hotkeys|help latency|help memory|help module|help object|help pubsub|help script|help slowlog|help xgroup|help \
          xinfo|help",
         "the text is this server's own",
@@ -32,6 +32,10 @@ const LEFT_OUT: &[(&str, &str)] = &[
     (
         "saddex sexpire sexpireat sexpiretime spersist spexpire spexpireat spexpiretime spttl sttl",
         "newer than any oracle: `element_times` compares them with those of hashes",
+    ),
+    (
+        "bigkeys bigkeys|get bigkeys|reset bigkeys|start bigkeys|status bigkeys|stop",
+        "this server's own: `bigkeys`",
     ),
     (
         "delex delifeq digest increx msetex lmovem blmovem sdiffcard sunioncard",
