@@ -44,6 +44,15 @@ def get(url, **headers):
         return reply.read().decode()
 
 
+def filled(expression, rate, span_s):
+    """An expression of the dashboard with Grafana's variables filled in: all servers, the window for
+    rates, the time that is shown."""
+    values = {"$__rate_interval": rate, "$__range": f"{max(round(span_s), 1)}s", "$instance": ".+"}
+    for name, value in values.items():
+        expression = expression.replace(name, value)
+    return expression
+
+
 class Client:
     """A connection that sends inline requests; errors are replies like others."""
 
@@ -53,6 +62,12 @@ class Client:
 
     def call(self, line):
         self.socket.sendall(line.encode() + b"\r\n")
+        return self.reply()
+
+    def call_words(self, *words):
+        """A request of any length."""
+        parts = [f"*{len(words)}\r\n"] + [f"${len(word)}\r\n{word}\r\n" for word in words]
+        self.socket.sendall("".join(parts).encode())
         return self.reply()
 
     def reply(self):

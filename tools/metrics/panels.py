@@ -72,8 +72,8 @@ class Picture:
         """Text at a place from the upper left, in points."""
         return self.figure.text(x / WIDTH, 1 - y / self.height, text, fontsize=size * 0.72, color=color, **how)
 
-    def width(self, text, size):
-        probe = self.text(0, 0, text, size)
+    def width(self, text, size, **how):
+        probe = self.text(0, 0, text, size, **how)
         extent = probe.get_window_extent(self.canvas.get_renderer())
         probe.remove()
         return extent.width * 100 / DPI
@@ -91,12 +91,15 @@ class Picture:
         x, y = GAP + grid["x"] * column, HEADER + (grid["y"] - self.top) * UNIT_HEIGHT
         width, height = grid["w"] * column - GAP, grid["h"] * UNIT_HEIGHT - GAP
         box = (x / WIDTH, 1 - (y + height) / self.height)
-        style = {"boxstyle": "square,pad=0", "facecolor": PANEL, "edgecolor": BORDER, "linewidth": 0.7}
+        style = {"boxstyle": "square,pad=0", "facecolor": PANEL, "edgecolor": BORDER, "linewidth": 0.7, "zorder": -1}
         self.figure.add_artist(FancyBboxPatch(box, width / WIDTH, height / self.height, **style))
         title = panel["title"]
         self.text(x + 9, y + 17, title, size=11.5, weight="bold", va="center")
         if panel["description"]:
-            self.text(x + 9 + self.width(title, 11.5) * 1.12 + 8, y + 17, "ⓘ", size=11, color=FAINT, va="center")
+            about = x + 9 + self.width(title, 11.5, weight="bold") + 12
+            self.text(about, y + 17, "i", size=8, color=FAINT, weight="bold", ha="center", va="center")
+            self.figure.add_artist(Line2D([about / WIDTH], [1 - (y + 17) / self.height], marker="o", markersize=8,
+                                          markerfacecolor="none", markeredgecolor=FAINT, markeredgewidth=0.6))
         inner = (x, y + 30, width, height - 30)
         if not panel["series"]:
             self.text(x + width / 2, y + height / 2, "No data", size=12, color=FAINT, ha="center", va="center")
@@ -137,18 +140,24 @@ class Picture:
         below = 24 + len(lines) * LINE
         for at, line in enumerate(lines):
             self.legend_line(line, y + height - 10 - (len(lines) - 1 - at) * LINE)
-        stacked = defaults["custom"]["stacking"]["mode"] == "normal"
-        top = highest(panel["series"], stacked)
-        low, high = 0, top * 1.06 or 1
-        marks = units.ticks(defaults["unit"], low, high)
+        custom = defaults["custom"]
+        stacked = custom["stacking"]["mode"] == "normal"
+        scale = custom.get("scaleDistribution", {}).get("type", "linear")
+        low, high = 0, highest(panel["series"], stacked) * 1.06 or 1
+        if scale == "log":
+            low, marks = units.powers(defaults["unit"], lowest(panel["series"]), high)
+        else:
+            marks = units.ticks(defaults["unit"], low, high)
         left = 14 + max(self.width(label, 9.5) for _, label in marks)
         axes = self.axes(x + left, y + 6, width - left - 14, height - below - 8)
+        axes.set_yscale(scale)
+        axes.minorticks_off()
         axes.set_ylim(low, high)
         axes.set_yticks([at for at, _ in marks], [label for _, label in marks])
         axes.grid(color=GRID, linewidth=0.6)
         axes.set_axisbelow(True)
         self.times_below(axes)
-        self.series(axes, panel["series"], colors, stacked, defaults["custom"]["fillOpacity"] / 100)
+        self.series(axes, panel["series"], colors, stacked, custom["fillOpacity"] / 100)
 
     def times_below(self, axes):
         minute = 60
@@ -167,7 +176,8 @@ class Picture:
                 values.append(value + base[-1])
                 if stacked and value == value:
                     below[at] = values[-1]
-            axes.fill_between(times, values, base, color=colors[name], alpha=opacity, linewidth=0)
+            if opacity:
+                axes.fill_between(times, values, base, color=colors[name], alpha=opacity, linewidth=0)
             axes.plot(times, values, color=colors[name], linewidth=0.9)
 
     def legend(self, entries, x, width):
@@ -196,6 +206,11 @@ def highest(series, stacked):
             if value == value and abs(value) != float("inf"):
                 sums[at] = sums.get(at, 0) + value if stacked else max(sums.get(at, 0), value)
     return max(sums.values(), default=0)
+
+
+def lowest(series):
+    """The least number above 0."""
+    return min((value for _, points in series for _, value in points if value > 0), default=1)
 
 
 def with_gaps(points):

@@ -48,3 +48,10 @@ def ticks(unit, low, high):
     last = math.floor(high / factor / width + 1e-9)
     digits = max(0, -math.floor(math.log10(width) + 1e-9)) + 1
     return [(n * width * factor, plain(n * width, digits) + suffix) for n in range(first, last + 1)]
+
+
+def powers(unit, low, high):
+    """Powers of ten from below one number to another one, with their labels; and the first of them."""
+    first = math.floor(math.log10(low) + 1e-9)
+    powers = [10.0**n for n in range(first, math.floor(math.log10(high)) + 1)]
+    return powers[0], [(power, with_unit(unit, power)) for power in powers]

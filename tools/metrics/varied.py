@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import signal
 import socket
 import subprocess
 import threading
@@ -17,10 +16,10 @@ SCRIPT = "local n = 0 for i = 1, 20000000 do n = n + i end return n"
 
 
 class Load:
-    """What clients and redis-benchmark do to a master for some seconds, and what happens to its replica."""
+    """What clients and redis-benchmark do to a master for some seconds, and what happens to the link of its replica."""
 
-    def __init__(self, generator, master, replica, seconds):
-        self.generator, self.master, self.replica = generator, master, replica
+    def __init__(self, generator, master, link, seconds):
+        self.generator, self.master, self.link = generator, master, link
         self.begin, self.seconds = time.monotonic(), seconds
         self.failures = []
 
@@ -29,18 +28,19 @@ class Load:
         parts = [
             (0.00, 0.15, self.program(*self.filled("key:", 0.15))),
             (0.15, 1.00, self.program(*self.opened(24, 1500, "zipf", "get"))),
-            (0.02, 0.97, self.program(*self.opened(8, 300, "uniform", "HSET", "user:{key}", "name", "{value}"))),
+            (0.02, 1.00, self.program(*self.opened(8, 300, "uniform", "HSET", "user:{key}", "name", "{value}"))),
             (0.20, 0.45, self.program(*self.benchmark(50, 1, "set,get,incr,lpush,rpop,sadd,hset,zadd,mset"))),
             (0.52, 0.68, self.program(*self.filled("key:", 0.16))),
-            (0.72, 0.92, self.program(*self.benchmark(30, 8, "get,set,spop,lrange_100"))),
+            (0.72, 1.00, self.program(*self.benchmark(30, 8, "get,set,spop,lrange_100"))),
             (0.02, 1.00, self.short_lives),
             (0.05, 1.00, self.mistakes),
-            (0.05, 0.95, self.slow_ones),
-            (0.10, 0.90, self.waiting),
-            (0.05, 0.95, self.visitors),
-            (0.00, 0.90, self.long_values),
-            (0.15, 0.80, self.deletions),
-            (0.46, 0.51, self.absence),
+            (0.05, 1.00, self.slow_ones),
+            (0.10, 1.00, self.waiting),
+            (0.05, 1.00, self.visitors),
+            (0.00, 1.00, self.long_values),
+            (0.15, 1.00, self.deletions),
+            (0.46, 0.50, self.silence),
+            (0.50, 0.52, self.absence),
         ]
         threads = [threading.Thread(target=self.part, args=part) for part in parts]
         for thread in threads:
@@ -101,7 +101,7 @@ class Load:
         for number in self.every(0.02, until):
             for at in range(10):
                 client.call(f"SET short:{number}:{at} x PX {random.randint(200, 20000)}")
-            client.call(f"HSETEX session:{number % 50} PX {random.randint(1000, 9000)} FIELDS 1 token:{number} x")
+            client.call(f"HSETEX session:{number} PX {random.randint(1000, 9000)} FIELDS 1 token:{number} x")
         client.close()
 
     def mistakes(self, until):
@@ -160,7 +160,7 @@ class Load:
         client = Client(self.master.port)
         client.call("SELECT 1")
         for number in self.every(0.25, until):
-            client.call(f"SET picture:{number % 60} {'x' * random.randint(50_000, 400_000)}")
+            client.call_words("SET", f"picture:{number % 60}", "x" * random.randint(50_000, 400_000))
         client.close()
 
     def deletions(self, until):
@@ -173,8 +173,51 @@ class Load:
             client.call("DEL " + " ".join(f"big:{at}" for at in range(200)))
         client.close()
 
-    def absence(self, until):
-        """The replica does not answer for a while."""
-        self.replica.process.send_signal(signal.SIGSTOP)
+    def silence(self, until):
+        """Nothing goes through between the replica and its master."""
+        self.link.passes.clear()
         time.sleep(max(until - time.monotonic(), 0))
-        self.replica.process.send_signal(signal.SIGCONT)
+
+    def absence(self, until):
+        """The replica has no connection; then it has one again."""
+        self.link.cut(until)
+
+
+class Link:
+    """Between a replica and its master."""
+
+    def __init__(self, port):
+        self.target, self.open = port, []
+        self.passes = threading.Event()
+        self.passes.set()
+        self.closed_until = 0.0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            near, _ = self.listener.accept()
+            if time.monotonic() < self.closed_until:
+                near.close()
+                continue
+            far = socket.create_connection(("127.0.0.1", self.target))
+            self.open = [near, far]
+            for ends in ((near, far), (far, near)):
+                threading.Thread(target=self.copy, args=ends, daemon=True).start()
+
+    def copy(self, source, sink):
+        try:
+            while data := source.recv(1 << 18):
+                self.passes.wait()
+                sink.sendall(data)
+        except OSError:
+            pass
+        for end in (source, sink):
+            end.close()
+
+    def cut(self, until):
+        self.closed_until = until
+        for end in self.open:
+            end.shutdown(socket.SHUT_RDWR)
+        self.passes.set()
