@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`base`] | numbers, globs, hashes: pure, and knows neither Redis nor RocksDB |
 //! | [`sys`] | clocks, files, names of hosts, huge pages: what is asked of the operating system |
+//! | [`tls`] | sockets in TLS, by rustls |
 //! | [`resp`] | request parser, reply writer and decoder |
 //! | [`lua`] | the interpreter of scripts, its sandbox and libraries |
 //! | [`encoding`] | the disk format as pure functions |
@@ -30,8 +31,8 @@
 //! | [`manual`] | the manual, no code |
 //!
 //! A module names only modules below it: net, jobs, replication, metrics → exec → commands → types,
-//! lua, state → storage, rdb → encoding, resp → sys → base. `migrate` talks to servers from
-//! outside and names only commands, rdb, encoding, resp, base; `top` uses its connections. A test holds the direction
+//! lua, state → storage, rdb → encoding, resp → tls, sys → base. `migrate` talks to servers from
+//! outside and names only commands, rdb, encoding, resp, tls, sys, base; `top` uses its connections. A test holds the direction
 //! (`tests/it/tidy.rs`), and that `rocksdb::` is named in `storage` alone.
 //!
 #![doc = include_str!("../images/architecture.svg")]
@@ -72,6 +73,7 @@
 //! | `everysec` | 1 | syncs it once a second (`appendfsync everysec`) |
 //! | `disk` | 1 | watches free space and the reserve; takes writes again after errors |
 //! | `memory` | 1 | keeps the process within `maxmemory` |
+//! | `chores` | 1 | frees large structures, and takes clients that are gone out of large tables |
 //! | `metrics` | 1, with `metrics-port` or `metrics-unixsocket` | answers Prometheus and health checks |
 //! | `audit` | 1, with `audit-log` | writes the lines of the audit log |
 //! | `link` | 1 | follows the master, if there is one |
@@ -79,6 +81,7 @@
 //! | `bigkeys` | 1, after `BIGKEYS START` | reads all keys from a snapshot |
 //! | `resolver` | as needed | looks up names of hosts |
 //! | `load` | 1, at the start | `--load-rdb` |
+//! | `bgsave`, `compact` | as needed | `BGSAVE`, `BGREWRITEAOF` |
 //! | `signals` | 1 | turns signals into a wake-up of the main thread |
 //! | RocksDB's | `rocksdb.max-background-jobs` | flushes and compactions, at a lower priority (`rocksdb.background-nice`) |
 //!

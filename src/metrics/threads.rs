@@ -17,6 +17,10 @@ struct Known {
     ns: u64,
 }
 
+/// What a thread without a name of its own counts under: it has that of the process, and all of Kedis'
+/// threads have names. This one collects RocksDB's statistics.
+const UNNAMED: &str = "rocksdb:timer";
+
 /// The name that a thread counts under: without its number, but for those that serve clients.
 fn counted_as(name: &str) -> &str {
     if name.starts_with("io-") || name.starts_with("worker-") {
@@ -45,6 +49,7 @@ impl Threads {
         main: u32,
         name_of: impl Fn(u32) -> Option<String>,
     ) -> BTreeMap<String, u64> {
+        let own_name = name_of(main);
         let mut before = std::mem::take(&mut self.known);
         for (id, ns) in now {
             // The number of a thread that has ended can be that of a new one.
@@ -60,6 +65,7 @@ impl Threads {
                 None if id == main => "main".to_owned(),
                 // It may have ended since.
                 None => match name_of(id) {
+                    Some(name) if own_name.as_ref() == Some(&name) => UNNAMED.to_owned(),
                     Some(name) => counted_as(&name).to_owned(),
                     None => continue,
                 },
@@ -109,5 +115,16 @@ mod tests {
         // Another thread has the number 3.
         assert_eq!(note(&[(1, 6), (3, 1)]), (Some(6), Some(36)));
         assert_eq!(note(&[(1, 6)]), (Some(6), Some(36)));
+    }
+
+    #[test]
+    fn a_thread_with_the_name_of_the_process_is_not_the_main_thread() {
+        let name = |_| Some("kedis-server".to_owned());
+        let times = Threads::default().note([(1, 5), (7, 3)].into_iter(), 1, name);
+        let times: Vec<_> = times
+            .iter()
+            .map(|(name, ns)| (name.as_str(), *ns))
+            .collect();
+        assert_eq!(times, [("main", 5), (UNNAMED, 3)]);
     }
 }

@@ -63,7 +63,7 @@ impl Engine {
             let mut read = rocksdb::ReadOptions::default();
             read.set_total_order_seek(true);
             let mut rows = self.db.raw_iterator_cf_opt(&keyspace.cf, read);
-            let low = keyspace.reclaim_low.begin().low;
+            let low = keyspace.reclaim_low.low();
             rows.seek(keys::reclaim(CollectionId(low)));
             while count < limit && rows.key().and_then(|key| key.first()) == Some(&tag::RECLAIM) {
                 count += 1;

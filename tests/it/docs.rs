@@ -294,7 +294,9 @@ fn links_of_the_manual_are_defined_for_rustdoc() {
         // Links to files would be relative to the page, where rustdoc has no such files.
         let prose = prose(&text).join("\n");
         let inline = between(&prose, "](", ')').into_iter();
-        let files = inline.filter(|target| !target.contains("://") && !target.starts_with('#'));
+        // Of a picture, rustdoc shows the words.
+        let elsewhere = |target: &&str| target.contains("://") || target.ends_with(".png");
+        let files = inline.filter(|target| !elsewhere(target) && !target.starts_with('#'));
         wrong.extend(files.map(|target| format!("{}: ]({target})", page.display())));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -413,4 +415,51 @@ fn what_the_manual_names_is_there() {
     let is_used = |name: &&&str| used.contains(**name) && !names.contains(**name);
     let unused: Vec<_> = OTHER_NAMES.iter().filter(|name| !is_used(name)).collect();
     assert!(unused.is_empty(), "in the list for nothing: {unused:?}");
+}
+
+/// The names of the threads of a server, with `N` for a number.
+fn threads_of(server: &Server) -> BTreeSet<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+    let names = tasks.filter_map(|task| {
+        let name = fs::read_to_string(task.unwrap().path().join("comm")).ok()?;
+        let name = name.trim();
+        let rest = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        Some(match rest.strip_suffix('-') {
+            Some(sort) if rest != name => format!("{sort}-N"),
+            _ => name.to_owned(),
+        })
+    });
+    names.collect()
+}
+
+/// Each thread has a row in the table of threads, and is drawn.
+#[test]
+fn every_thread_is_described_and_drawn() {
+    let flags = ["--audit-log", "audit.log", "--metrics-unixsocket", "m.sock"];
+    let (master, replica) = (server(&flags), server(&flags));
+    follow(&replica, &master);
+    wait_for("the link", || {
+        info(&replica, "replication", "master_link_status") == "up"
+    });
+    let mut names = threads_of(&master);
+    names.extend(threads_of(&replica));
+    // The main thread, and those that are not ours.
+    names.retain(|name| name != "kedis-server" && !name.starts_with("rocksdb:"));
+    for name in ["io-N", "feeder-N", "link", "metrics", "audit"] {
+        assert!(names.contains(name), "{names:?} lacks {name}");
+    }
+    let head = read("src/lib.rs");
+    let (_, table) = head.split_once("//! # Threads\n").unwrap();
+    let (table, _) = table.split_once("//! # ").unwrap();
+    let drawing = read("images/thread_model.svg");
+    let drawn: BTreeSet<&str> = between(&drawing, ">", '<')
+        .into_iter()
+        .flat_map(|text| text.split([' ', ',', ':', '.']))
+        .collect();
+    let described = |name: &str| table.contains(&format!("`{name}`"));
+    let left_out = names
+        .iter()
+        .filter(|name| !described(name) || !drawn.contains(name.as_str()));
+    let left_out: Vec<&String> = left_out.collect();
+    assert!(left_out.is_empty(), "{left_out:?}");
 }

@@ -199,7 +199,6 @@ pub(super) fn rocksdb(text: &mut Text, server: &Server) {
     text.field("block_cache_usage", used);
     text.field("block_cache_capacity", engine.cache_limit());
     text.field("block_cache_share", share);
-    text.field("block_cache_pinned_usage", engine.cache_pinned());
     let blocks = engine.block_reads();
     if let Some((hits, misses)) = blocks.cached {
         text.field("block_cache_hits", hits);

@@ -92,12 +92,6 @@ pub(super) const ROWS: &[Metric] = &[
         |s| some(s.engine.cache_limit()),
     )
     .info("block_cache_capacity"),
-    gauge(
-        "kedis_block_cache_pinned_bytes",
-        "Blocks that cannot be evicted now.",
-        |s| some(s.engine.cache_pinned()),
-    )
-    .info("block_cache_pinned_usage"),
     counter(
         "kedis_block_cache_hits_total",
         "Blocks that the block cache had; only with `rocksdb.statistics`.",

@@ -421,11 +421,6 @@ impl Engine {
         (memtables.get_usage(), memtables.get_buffer_size())
     }
 
-    /// Bytes of the block cache that cannot be evicted now.
-    pub fn cache_pinned(&self) -> u64 {
-        self.options.cache.get_pinned_usage() as u64
-    }
-
     /// Bytes in the block cache, and its share of the budget.
     pub fn cache_usage(&self) -> (u64, u64) {
         let usage = self.options.cache.get_usage() as u64;

@@ -76,9 +76,9 @@ impl Keyspace {
     /// Where the passes of the expire thread begin.
     pub(in crate::storage) fn low_marks(&self) -> LowMarks {
         LowMarks {
-            ttl_ms: UnixMs(self.ttl_low_ms.begin().low),
-            due_ms: UnixMs(self.due_low_ms.begin().low),
-            reclaim: CollectionId(self.reclaim_low.begin().low),
+            ttl_ms: UnixMs(self.ttl_low_ms.low()),
+            due_ms: UnixMs(self.due_low_ms.low()),
+            reclaim: CollectionId(self.reclaim_low.low()),
         }
     }
 
