@@ -66,6 +66,7 @@
 //! | `reader-N` | `reader-threads` (64) | reads from the disk for commands that must not wait for it |
 //! | `migrate-N` | 4 | `MIGRATE` |
 //! | `expire` | 1 | deletes keys and fields of hashes whose time is over; reclaims rows of deleted collections |
+//! | `evict` | 1 | with `max-disk`: removes keys that there is no space for, and says when writers wait |
 //! | `binlog-trim` | 1 | keeps the binlog within its bounds |
 //! | `tidy` | 1 | has memtables and tables with many tombstones compacted |
 //! | `value-log` | 1 | moves what lives of old segments of the value log, and removes their files |

@@ -14,6 +14,7 @@ a whole run is an error.
 """
 
 import dataclasses
+import json
 import os
 import re
 import shutil
@@ -102,6 +103,34 @@ def source(name, wanted):
     if not (Path(folder) / name / wanted).exists():
         raise Missing(f"$KEDIS_CLIENT_SOURCES/{name} has no {wanted}")
     return Path(folder) / name
+
+
+def copied(there, here, tree, changes, sources, more=()):
+    """A copy of parts of a source tree, in which some texts are replaced.
+
+    `tree` are the files and folders to copy, `changes` a file, a text in it and what stands there instead.
+    Another state of the files whose names match `sources`, and other words in `more`, need another copy.
+    """
+    files = [file for part in tree for file in ([there / part] if (there / part).is_file() else
+                                                 sorted((there / part).rglob(sources)))]
+    state = json.dumps([[str(file), file.stat().st_mtime, file.stat().st_size] for file in files] + [changes, more])
+    stamp = here / "kedis-state"
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == state:
+        return here
+    shutil.rmtree(here, ignore_errors=True)
+    here.mkdir(parents=True)
+    for part in tree:
+        if (there / part).is_dir():
+            shutil.copytree(there / part, here / part, ignore=shutil.ignore_patterns("node_modules", "dist", "target"))
+        else:
+            shutil.copy(there / part, here / part)
+    for file, old, new in changes:
+        text = (here / file).read_text(encoding="utf-8")
+        if old not in text:
+            raise Failure(f"{file} does not have what the runner replaces: {old}")
+        (here / file).write_text(text.replace(old, new), encoding="utf-8")
+    stamp.write_text(state, encoding="utf-8")
+    return here
 
 
 def need(*tools, otherwise=Failure):

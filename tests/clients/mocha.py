@@ -2,9 +2,8 @@
 
 import json
 import os
-import shutil
 
-from common import CACHE, HERE, Failure, Missing, Test, call, install, need, pattern, source, tail
+from common import CACHE, HERE, Missing, Test, call, copied, install, need, pattern, source, tail
 
 PRELOAD = HERE / "preload"
 
@@ -18,38 +17,19 @@ def prepare(name, wanted, tree, packages, changes, build=()):
     there = source(name, wanted)
     need("node", "npm", otherwise=Missing)
     here = CACHE / "clients" / name
-    stamp, state = here / "kedis-state", state_of(there, tree, packages, changes)
-    if stamp.exists() and stamp.read_text(encoding="utf-8") == state:
+    copied(there, here, tree, changes, "*.ts", packages)
+    stamp = here / "kedis-installed"
+    if stamp.exists():
         return here
-    shutil.rmtree(here, ignore_errors=True)
-    here.mkdir(parents=True)
-    for part in tree:
-        if (there / part).is_dir():
-            shutil.copytree(there / part, here / part, ignore=shutil.ignore_patterns("node_modules", "dist"))
-        else:
-            shutil.copy(there / part, here / part)
     package = json.loads((here / "package.json").read_text(encoding="utf-8"))
     package["devDependencies"] = {name: version for name, version in package["devDependencies"].items()
                                   if name in packages or name.startswith("@types/")}
     (here / "package.json").write_text(json.dumps(package), encoding="utf-8")
-    for file, old, new in changes:
-        text = (here / file).read_text(encoding="utf-8")
-        if old not in text:
-            raise Failure(f"{file} does not have what the runner replaces: {old}")
-        (here / file).write_text(text.replace(old, new), encoding="utf-8")
     install(["npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=here)
     if build:
         install(build, cwd=here)
-    stamp.write_text(state, encoding="utf-8")
+    stamp.touch()
     return here
-
-
-def state_of(there, tree, packages, changes):
-    """What a copy depends on: another state of the tree needs another copy."""
-    files = [file for part in tree for file in ([there / part] if (there / part).is_file() else
-                                                 sorted((there / part).rglob("*.ts")))]
-    return json.dumps([[str(file), file.stat().st_mtime, file.stat().st_size] for file in files]
-                      + [list(packages), [list(change) for change in changes]])
 
 
 def run(work, here, arguments, left_out, seconds, **variables):

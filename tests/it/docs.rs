@@ -24,6 +24,7 @@ const FILES: &[&str] = &[
 const INTERNAL: &[&str] = &[
     "KEDIS_DOCKER",
     "KEDIS_FAULTS",
+    "KEDIS_NUTCRACKER",
     "KEDIS_PORT",
     "KEDIS_PYTEST",
     "KEDIS_TEST_CRASH_DIR",

@@ -627,7 +627,7 @@ params! {
     /// Note what the commands on each slot take, for `CLUSTER SLOT-STATS`.
     cluster_slot_stats_enabled: bool = false => "cluster-slot-stats-enabled", ParamKind::Bool;
     /// A cluster has one node and no bus.
-    cluster_config_file: FileName = FileName("nodes.conf".into()) => "cluster-config-file", ParamKind::Text, Start, Inert;
+    cluster_config_file: String = "nodes.conf".into() => "cluster-config-file", ParamKind::Text, Start, Inert;
     /// A cluster has one node and no bus.
     cluster_node_timeout_ms: u64 = 15_000 => "cluster-node-timeout", LONG, Inert;
     /// A cluster has one node and no bus.

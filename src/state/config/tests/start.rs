@@ -55,6 +55,15 @@ fn parameters_without_effect_are_named() {
     assert_eq!(config.without_effect(), ["dynamic-hz", "syslog-enabled"]);
 }
 
+/// A start with a path ended with an error: redis-rs' suite starts its clusters so.
+#[test]
+fn the_file_of_a_cluster_may_have_a_path() {
+    for name in ["/var/lib/redis/nodes.conf", ""] {
+        let config = parse(&format!("cluster-config-file \"{name}\"")).unwrap();
+        assert_eq!(config.cluster_config_file, name);
+    }
+}
+
 #[test]
 fn errors_of_a_file_say_where_what_and_why() {
     let error = parse("# fine\nport 1\n  foo bar\n")
