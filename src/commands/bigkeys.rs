@@ -211,7 +211,8 @@ fn write_report(reply: &mut Reply, report: &Report) {
     for (depth, ranking) in report.prefixes.iter().enumerate() {
         write_ranking(reply, depth + 1, ranking);
     }
-    let lists: [(&str, fn(&OfType) -> &[Big]); 2] = [
+    type List = fn(&OfType) -> &[Big];
+    let lists: [(&str, List); 2] = [
         ("biggest-by-bytes", |of| &of.by_bytes),
         ("biggest-by-elements", |of| &of.by_elements),
     ];

@@ -205,7 +205,8 @@ fn hot_keys(out: &mut String, hot: &Hot, found: &Findings, look: Look) {
         thousands(hot.sample),
     );
     let separator = &found.space.separator;
-    let lists: [(&str, &[Measured], fn(u64) -> String); 2] = [
+    type Unit = fn(u64) -> String;
+    let lists: [(&str, &[Measured], Unit); 2] = [
         ("processor time", &hot.by_cpu, |us| duration(us / 1000)),
         ("bytes of requests and replies", &hot.by_net, bytes),
     ];
