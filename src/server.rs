@@ -656,6 +656,7 @@ fn stop(
     server.engine.stop_syncs();
     server.engine.stop_readers();
     if let Some((jobs, links)) = jobs {
+        server.engine.end_recovery();
         jobs.stop();
         leave.wait_for_replicas(server);
         links.stop();

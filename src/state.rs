@@ -294,6 +294,14 @@ pub struct Server {
 /// If keys are evicted, what is known of their use takes `1 / ACCESSES_OF_BUDGET` of the budget.
 const ACCESSES_OF_BUDGET: u64 = 64;
 
+/// Bytes of the table of accesses; 0 is the least that it takes.
+fn access_bytes(engine: &Engine, config: &Config) -> u64 {
+    match config.evicts() {
+        true => engine.memory_budget() / ACCESSES_OF_BUDGET,
+        false => 0,
+    }
+}
+
 /// Applies the parameters of the log.
 type LogChange = dyn Fn(&Config) + Send + Sync;
 /// Changes the addresses to listen on to those of a configuration.
@@ -309,11 +317,7 @@ impl Server {
         commands: usize,
     ) -> Server {
         let now_ms = clock::unix_ms();
-        let access_bytes = match config.evicts() {
-            true => engine.memory_budget() / ACCESSES_OF_BUDGET,
-            false => 0,
-        };
-        let writes = engine.writes();
+        let (access_bytes, writes) = (access_bytes(&engine, &config), engine.writes());
         let tracking = Tracking::new(engine.listeners.interest.clone());
         let chores = Arc::<Chores>::default();
         let watchers = Arc::new(Watchers::new(engine.listeners.interest.clone()));

@@ -47,8 +47,8 @@ const FLUSH_PART: u64 = 8;
 /// … or, while commands wait, so long after the last time.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 /// How long it takes until half of what is owed is written off: with the whole margin free, and
-/// with none of it.
-const HALF_LIFE_S: (f64, f64) = (30.0, 1.0);
+/// while commands wait.
+const HALF_LIFE_S: (f64, f64) = (20.0, 0.5);
 
 /// The space that is kept free besides what memtables need, of a quota in bytes.
 fn margin(quota: u64) -> u64 {
@@ -114,9 +114,10 @@ impl Evict {
         let margin = margin(disk.total);
         let least = engine.disk.least_free();
         let spare = disk.free.saturating_sub(least);
-        self.owed
-            .decay(spare as f64 / margin as f64, Instant::now());
-        let is_scarce = spare < margin / SCARCE;
+        let scarce = margin / SCARCE;
+        let share = spare.saturating_sub(scarce) as f64 / (margin - scarce).max(1) as f64;
+        self.owed.decay(share, Instant::now());
+        let is_scarce = spare < scarce;
         let mut lacking = margin
             .saturating_sub(spare)
             .saturating_sub(self.owed.bytes());
@@ -257,7 +258,8 @@ impl Owed {
         self.bytes += bytes as f64;
     }
 
-    /// Writes off a part of it. `share`: the part of the margin that is free.
+    /// Writes off a part of it. `share`: how much is free, between 0, where commands wait, and 1, the
+    /// whole margin.
     fn decay(&mut self, share: f64, now: Instant) {
         let (slow, fast) = HALF_LIFE_S;
         let half_life_s = fast + (slow - fast) * share.clamp(0.0, 1.0);
@@ -276,9 +278,9 @@ mod tests {
         let start = Instant::now();
         let mut owed = Owed::new(start);
         owed.add(1 << 20);
-        owed.decay(1.0, start + Duration::from_secs(30));
+        owed.decay(1.0, start + Duration::from_secs(20));
         assert_eq!(owed.bytes(), 1 << 19);
-        owed.decay(0.0, start + Duration::from_secs(31));
+        owed.decay(0.0, start + Duration::from_millis(20_500));
         assert_eq!(owed.bytes(), 1 << 18);
         owed.decay(-1.0, start + Duration::from_secs(90));
         assert_eq!(owed.bytes(), 0);

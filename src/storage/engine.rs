@@ -200,23 +200,19 @@ impl Engine {
     /// reports, for instance that another process has the directory open.
     pub fn open(config: StorageConfig) -> Result<Arc<Engine>> {
         let dir = config.dir.clone();
-        Engine::open_as_it_is(config).map_err(|error| match error {
+        Engine::open_as_it_is(config.within_quota()).map_err(|error| match error {
             StorageError::RocksDb(error) => whole::unreadable(&dir, error),
             other => other,
         })
     }
 
     fn open_as_it_is(config: StorageConfig) -> Result<Arc<Engine>> {
-        let config = config.within_quota();
         whole::refuse_full(&config.dir)?;
         create_dir_all(&config.dir).map_err(|error| {
             StorageError::Format(format!("cannot make {}: {error}", config.dir.display()))
         })?;
-        let disk = Disk::open(
-            &config.dir,
-            config.disk_reserve_bytes,
-            config.max_disk_bytes,
-        );
+        let (reserve, quota) = (config.disk_reserve_bytes, config.max_disk_bytes);
+        let disk = Disk::open(&config.dir, reserve, quota);
         let options = RocksOptions::new(&config, &disk)?;
         let values = open::values(&config, &disk)?;
         let (db, names, marks) = open::open_in_background(&config, &options)?;

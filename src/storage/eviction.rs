@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// How long [`Among::FirstToExpire`] goes on from one draw to the next: then keys are looked for again
 /// that were written since and expire earlier.
-const GOES_ON: Duration = Duration::from_secs(5);
+const GOES_ON: Duration = Duration::from_millis(250);
 /// Most halvings of a range in one draw.
 const HALVINGS: usize = 128;
 /// A range of so many bytes of tables is not halved: about a block.

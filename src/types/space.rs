@@ -84,10 +84,10 @@ impl Reading<'_> {
         let mut space = Space {
             kind,
             bytes: (row_key.len() + row.len()) as u64 + indexes * (INDEX_ROW + key_bytes),
-            elements: match kind {
-                // Its parts are counted for another purpose.
-                ValueType::Json => 1,
-                _ => definition(kind).count(Stored { meta, body })?,
+            // The parts of a document are counted for another purpose.
+            elements: match kind == ValueType::Json {
+                true => 1,
+                false => definition(kind).count(Stored { meta, body })?,
             },
             rows: 1,
             estimated: false,

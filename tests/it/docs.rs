@@ -395,6 +395,12 @@ fn what_the_manual_names_is_there() {
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
     names.extend(listed.map(|(name, _)| name.to_owned()));
+    // What parameters may be, for instance policies.
+    let parameters = read("src/manual/configuration.md");
+    let choices = parameters
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split(" | ").nth(1));
+    names.extend(choices.flat_map(|listed| listed.split(", ").map(str::to_owned)));
     let mut used = BTreeSet::new();
     let mut unknown = Vec::new();
     for (page, text) in pages() {

@@ -166,6 +166,14 @@ impl Engine {
         Ok(())
     }
 
+    /// Ends a recovery that waits in RocksDB, because the server stops: it may wait for a flush that
+    /// does not come. What the memtables hold is in the WAL.
+    pub fn end_recovery(&self) {
+        if self.has_failed() {
+            self.db.cancel_all_background_work(false);
+        }
+    }
+
     /// Has RocksDB write out all memtables and take writes again, if it has stopped.
     #[allow(unsafe_code)]
     fn resume(&self) -> Result<()> {

@@ -92,7 +92,7 @@ fn small(policy: &str, quota: u64) -> Server {
 /// is refused, the directory never takes more, and what was used in between is there.
 #[test]
 fn a_cache_takes_no_more_than_its_quota() {
-    const QUOTA: u64 = 192;
+    const QUOTA: u64 = 128;
     const HOT: u32 = 50;
     let server = small("allkeys-lru", QUOTA);
     let gauge = Gauge::start(&server);
@@ -101,7 +101,7 @@ fn a_cache_takes_no_more_than_its_quota() {
     events.must("PSUBSCRIBE __keyevent@0__:evicted");
     set(&mut conn, "hot", 0..HOT, 1_000);
     let mut kept_hot = 0;
-    for round in 0..150u32 {
+    for round in 0..100u32 {
         let from = round * 100;
         let replies = [
             set(&mut conn, "short", from * 10..from * 10 + 1000, 1_000),
@@ -115,7 +115,7 @@ fn a_cache_takes_no_more_than_its_quota() {
         hset.extend(fields);
         assert_eq!(conn.call(&hset), Value::Int(500));
         let hot: Vec<_> = (0..HOT).map(|n| format!("hot{n}")).collect();
-        kept_hot = conn.must(&format!("EXISTS {}", hot.join(" "))).int();
+        kept_hot = conn.must(&format!("TOUCH {}", hot.join(" "))).int();
     }
     assert!(conn.info_number("stats", "evicted_keys") > 10_000);
     assert!(events.read().is_ok_and(|event| !event.items().is_empty()));
@@ -126,7 +126,7 @@ fn a_cache_takes_no_more_than_its_quota() {
         "more was evicted than had to be: {most}"
     );
     assert_eq!(kept_hot, i64::from(HOT), "keys that were used were evicted");
-    assert_eq!(conn.must("EXISTS long14999 short149999"), Value::Int(2));
+    assert_eq!(conn.must("EXISTS long9999 short99999"), Value::Int(2));
     let checked = conn.must("DEBUG KEDIS-CHECK").text();
     assert!(checked.starts_with("OK"), "{checked}");
 }
@@ -151,11 +151,11 @@ fn a_quota_without_a_policy_is_a_full_disk() {
     // A lower bound, with a policy: keys go until the rest fits.
     conn.must(&format!(
         "CONFIG SET max-disk-policy allkeys-random max-disk {}",
-        48 * MIB
+        32 * MIB
     ));
     wait_for("the lower bound", || {
-        conn.info_number("persistence", "disk_used_bytes") <= 48 * MIB
-            && conn.info_number("persistence", "max_disk") == 48 * MIB
+        conn.info_number("persistence", "disk_used_bytes") <= 32 * MIB
+            && conn.info_number("persistence", "max_disk") == 32 * MIB
             && conn.cmd("SET more 2") == Value::ok()
     });
     assert!(conn.info_number("stats", "evicted_keys") > 0);

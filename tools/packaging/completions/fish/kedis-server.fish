@@ -91,6 +91,17 @@ no\t''"
 complete -c kedis-server -l dir -d 'Directory that holds the database\'s directory; backups are written here too.' -r -f -a "(__fish_complete_directories)"
 complete -c kedis-server -l db-name -d 'Name of the database\'s directory inside `dir`.' -r -F
 complete -c kedis-server -l disk-reserve -d 'Disk space that is allocated in advance for deletions and expiry on a full disk; at most a twentieth of the disk. Commands that add data are refused while it cannot be allocated. 0 is none.' -r
+complete -c kedis-server -l max-disk -d 'The most space that the database\'s directory may take on the disk, with the binlog and the reserve. Without a `max-disk-policy` commands that add data are refused when there is no more; 0 is no bound.' -r
+complete -c kedis-server -l max-disk-policy -d 'Which keys are evicted so that the data keep to `max-disk`.' -r -f -a "volatile-lru\t''
+volatile-lfu\t''
+volatile-random\t''
+volatile-ttl\t''
+volatile-lrm\t''
+allkeys-lru\t''
+allkeys-lfu\t''
+allkeys-lrm\t''
+allkeys-random\t''
+noeviction\t''"
 complete -c kedis-server -l appendfsync -d 'When writes are synced to the disk: before the reply, once a second, or when the operating system decides.' -r -f -a "everysec\t''
 always\t''
 no\t''"
@@ -101,7 +112,7 @@ complete -c kedis-server -l value-log-segment-size -d 'Size of a file of the val
 complete -c kedis-server -l packed-max-bytes -d 'Collections up to this many bytes are stored in their key\'s row; 0 is none.' -r
 complete -c kedis-server -l packed-max-entries -d 'Collections up to this many elements are stored in their key\'s row; 0 is none.' -r
 complete -c kedis-server -l maxmemory -d 'Memory budget of caches, memtables and buffers; 0 takes half of the machine or cgroup.' -r
-complete -c kedis-server -l maxmemory-policy -d 'Data is on disk and never evicted under any policy; an LFU policy enables OBJECT FREQ.' -r -f -a "volatile-lru\t''
+complete -c kedis-server -l maxmemory-policy -d 'Evicts nothing: data is on disk, where `max-disk-policy` evicts keys. An LFU policy enables OBJECT FREQ.' -r -f -a "volatile-lru\t''
 volatile-lfu\t''
 volatile-random\t''
 volatile-ttl\t''
@@ -187,9 +198,9 @@ complete -c kedis-server -l min-replicas-max-lag -d 'Seconds since its last ackn
 complete -c kedis-server -l binlog-enabled -d 'Keep the binlog that replicas follow; a server without it cannot be a master.' -r -f -a "yes\t''
 no\t''"
 complete -c kedis-server -l binlog-capacity -d 'Entries that the binlog keeps.' -r
-complete -c kedis-server -l binlog-max-bytes -d 'Bytes that the binlog keeps; 0 is no limit.' -r
+complete -c kedis-server -l binlog-max-bytes -d 'Bytes that the binlog keeps, but at most an eighth of `max-disk`; 0 is no limit.' -r
 complete -c kedis-server -l binlog-max-age -d 'Seconds for which the binlog keeps entries; 0 is no limit.' -r
-complete -c kedis-server -l binlog-hold-max-bytes -d 'Bytes up to which the binlog is kept for lagging replicas; 0 is no limit.' -r
+complete -c kedis-server -l binlog-hold-max-bytes -d 'Bytes up to which the binlog is kept for lagging replicas, but at most a quarter of `max-disk`; 0 is no limit.' -r
 complete -c kedis-server -l rocksdb.block-size -d 'Size of the blocks of RocksDB\'s files, before compression.' -r
 complete -c kedis-server -l rocksdb.memtable -d 'What rows stand in until they are written to files: Kedis\' own B-tree, or RocksDB\'s skip list.' -r -f -a "btree\t''
 skiplist\t''"
