@@ -3,11 +3,11 @@
 //! **How much.** Some space must stay free besides what memtables need ([`margin`]): compactions write
 //! new tables before they delete the old ones. What is lacking is evicted at once. But the space of
 //! evicted keys comes back only when compactions have removed them; until then it is *owed*, and is
-//! not evicted again. How much is owed is an estimate, as rows are compressed, so it decays: slowly
-//! while there is enough space, and fast when little is left.
+//! not evicted again. How much is owed is an estimate, as rows are compressed, so it decays: slowly, or
+//! fast if commands wait and no compaction is left to bring it.
 //!
-//! **Which.** Keys are drawn in runs of neighbours ([`crate::storage::eviction`]). Of each run the part
-//! is evicted that was not used for the longest time, or least often, as far as that is known
+//! **Which.** Keys are drawn in runs of neighbours ([`crate::storage::eviction`]). Of some runs together
+//! the part is evicted that was not used for the longest time, or least often, as far as that is known
 //! ([`crate::state::access`]): a key of which nothing is known counts as one that nobody uses.
 //!
 //! **When nothing helps in time.** While little of the margin is left, commands that may add data wait
@@ -32,9 +32,11 @@ const IDLE: Duration = Duration::from_millis(250);
 /// Pause after a storage error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// Keys in a run.
-const RUN: usize = 512;
-/// This part of a run is evicted, and so many keys where the order does not matter.
-const CHOSEN: usize = RUN / 4;
+const RUN: usize = 128;
+/// Runs whose keys are compared with each other.
+const RUNS: usize = 4;
+/// So many of their keys are evicted at once.
+const CHOSEN: usize = 64;
 /// The margin is this part of the quota …
 const MARGIN_PART: u64 = 16;
 /// … but at least so many bytes, if that is not more than a quarter of the quota.
@@ -46,8 +48,8 @@ const SCARCE: u64 = 2;
 const FLUSH_PART: u64 = 8;
 /// … or, while commands wait, so long after the last time.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
-/// How long it takes until half of what is owed is written off: with the whole margin free, and
-/// while commands wait.
+/// How long it takes until half of what is owed is written off: while it may still come, and while
+/// commands wait and no compaction is left that could bring it, or no key that could be evicted.
 const HALF_LIFE_S: (f64, f64) = (20.0, 0.5);
 
 /// The space that is kept free besides what memtables need, of a quota in bytes.
@@ -64,6 +66,7 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
         cursors: BTreeMap::new(),
         owed: Owed::new(Instant::now()),
         flushed: Instant::now(),
+        can_evict: true,
         unflushed: BTreeMap::new(),
     };
     let mut fails = Recurring::default();
@@ -90,6 +93,8 @@ struct Evict {
     txn: Txn,
     cursors: BTreeMap<DbIndex, Cursor>,
     owed: Owed,
+    /// Whether the policy allowed any key at the last turn.
+    can_evict: bool,
     /// When tombstones were last written out, and the bytes of keys evicted since.
     flushed: Instant,
     unflushed: BTreeMap<DbIndex, u64>,
@@ -115,13 +120,13 @@ impl Evict {
         let least = engine.disk.least_free();
         let spare = disk.free.saturating_sub(least);
         let scarce = margin / SCARCE;
-        let share = spare.saturating_sub(scarce) as f64 / (margin - scarce).max(1) as f64;
-        self.owed.decay(share, Instant::now());
         let is_scarce = spare < scarce;
+        let comes = self.can_evict && (!is_scarce || engine.has_compactions());
+        self.owed.decay(comes, Instant::now());
         let mut lacking = margin
             .saturating_sub(spare)
             .saturating_sub(self.owed.bytes());
-        let mut can_evict = true;
+        self.can_evict = true;
         let begun = Instant::now();
         while lacking > 0 && begun.elapsed() < PERIOD && !sign.sleep(Duration::ZERO) {
             match self.evict_some(&config)? {
@@ -130,30 +135,38 @@ impl Evict {
                     self.owed.add(evicted.bytes);
                 }
                 None => {
-                    can_evict = false;
+                    self.can_evict = false;
                     break;
                 }
             }
         }
-        let helps = can_evict || self.owed.bytes() > 0;
-        self.server.evicting.set(helps, is_scarce);
+        match self.can_evict || self.owed.bytes() > margin / FLUSH_PART {
+            true => self.server.evicting.wait_below(scarce),
+            false => self.server.evicting.end(),
+        }
         self.flush(margin, is_scarce)?;
         Ok(PERIOD.saturating_sub(begun.elapsed()))
     }
 
-    /// Evicts the chosen part of a run. `None` if no key is left that the policy allows.
+    /// Evicts the chosen part of some runs. `None` if no key is left that the policy allows.
     fn evict_some(&mut self, config: &Config) -> Result<Option<Evicted>, StorageError> {
         let among = among(config.max_disk_policy);
         let Some(db) = self.draw_db(among) else {
             return Ok(None);
         };
         let cursor = self.cursors.entry(db).or_default();
-        let max = match is_any(config.max_disk_policy) {
-            true => CHOSEN,
-            false => RUN,
+        let (runs, max) = match is_any(config.max_disk_policy) {
+            true => (1, CHOSEN),
+            false => (RUNS, RUN),
         };
         let engine = self.server.engine.clone();
-        let mut drawn = engine.sample_keys(cursor, db, among, max)?;
+        let mut drawn = Vec::new();
+        for _ in 0..runs {
+            drawn.extend(engine.sample_keys(cursor, db, among, max)?);
+        }
+        // Runs may overlap.
+        drawn.sort_unstable_by(|one: &Candidate, other| one.key.cmp(&other.key));
+        drawn.dedup();
         if drawn.is_empty() {
             return Ok(None);
         }
@@ -168,7 +181,7 @@ impl Evict {
         Ok(Some(evicted))
     }
 
-    /// Leaves the part of a run that is to be evicted.
+    /// Leaves the part of some runs that is to be evicted.
     fn choose(&self, config: &Config, drawn: &mut Vec<Candidate>) {
         let (accesses, now_ms) = (&self.server.accesses, clock::unix_ms());
         let rank = |one: &Candidate| match config.lfu() {
@@ -176,7 +189,7 @@ impl Evict {
             None => u64::MAX - accesses.idle_s(one.hash, now_ms),
         };
         if !is_any(config.max_disk_policy) {
-            let chosen = drawn.len().div_ceil(RUN / CHOSEN);
+            let chosen = drawn.len().div_ceil(RUNS * RUN / CHOSEN);
             drawn.sort_by_cached_key(rank);
             drawn.truncate(chosen);
         }
@@ -258,11 +271,12 @@ impl Owed {
         self.bytes += bytes as f64;
     }
 
-    /// Writes off a part of it. `share`: how much is free, between 0, where commands wait, and 1, the
-    /// whole margin.
-    fn decay(&mut self, share: f64, now: Instant) {
-        let (slow, fast) = HALF_LIFE_S;
-        let half_life_s = fast + (slow - fast) * share.clamp(0.0, 1.0);
+    /// Writes off a part of it. `comes`: compactions may still bring it.
+    fn decay(&mut self, comes: bool, now: Instant) {
+        let half_life_s = match comes {
+            true => HALF_LIFE_S.0,
+            false => HALF_LIFE_S.1,
+        };
         let passed_s = now.saturating_duration_since(self.decayed).as_secs_f64();
         self.decayed = now;
         self.bytes *= (-passed_s / half_life_s).exp2();
@@ -274,15 +288,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_owed_is_written_off_the_faster_the_less_is_free() {
+    fn what_is_owed_is_written_off_the_faster_if_nothing_brings_it() {
         let start = Instant::now();
         let mut owed = Owed::new(start);
         owed.add(1 << 20);
-        owed.decay(1.0, start + Duration::from_secs(20));
+        owed.decay(true, start + Duration::from_secs(20));
         assert_eq!(owed.bytes(), 1 << 19);
-        owed.decay(0.0, start + Duration::from_millis(20_500));
+        owed.decay(false, start + Duration::from_millis(20_500));
         assert_eq!(owed.bytes(), 1 << 18);
-        owed.decay(-1.0, start + Duration::from_secs(90));
+        owed.decay(false, start + Duration::from_secs(90));
         assert_eq!(owed.bytes(), 0);
     }
 

@@ -4,7 +4,7 @@
 //!
 //! **Drawing.** Keys stand in the order of their names, and nothing says how often each is used. So a
 //! draw takes neighbours: it picks a byte of the tables, finds by the sizes of ranges which rows are
-//! there, and reads the next keys from a row near it. Neighbours share blocks on the disk, and their
+//! there, and reads the next keys from a row near it, unless that is long: long rows have more bytes. Neighbours share blocks on the disk, and their
 //! tombstones are compacted together. Keys with an expiry are drawn from the TTL index: from any of its
 //! rows, or from its begin.
 
@@ -20,11 +20,15 @@ use std::time::{Duration, Instant};
 
 /// How long [`Among::FirstToExpire`] goes on from one draw to the next: then keys are looked for again
 /// that were written since and expire earlier.
-const GOES_ON: Duration = Duration::from_millis(250);
+const GOES_ON: Duration = Duration::from_millis(50);
 /// Most halvings of a range in one draw.
 const HALVINGS: usize = 128;
 /// A range of so many bytes of tables is not halved: about a block.
 const FEW_BYTES: u64 = 16 << 10;
+/// Rows of up to so many bytes are taken whenever they are drawn, longer ones the less often.
+const SHORT_ROW: u64 = 128;
+/// Most draws for one row.
+const TRIES: usize = 16;
 /// Bytes of a row besides key and value.
 const ROW_BYTES: u64 = 16;
 
@@ -124,9 +128,23 @@ impl Engine {
             .collect()
     }
 
-    /// A row of a range, with the chance of its share of the bytes. Rows that are in memtables alone
-    /// are drawn less evenly.
+    /// A row of a range, each with about the same chance. Rows that are in memtables alone are drawn
+    /// less evenly.
     fn draw(&self, keyspace: &Keyspace, range: &Range<RowKey>) -> Result<Vec<u8>> {
+        let mut row = range.start.to_vec();
+        for _ in 0..TRIES {
+            let (found, len) = self.draw_by_bytes(keyspace, range)?;
+            row = found;
+            // A long row is drawn more often.
+            if fastrand::u64(..len.max(1)) < SHORT_ROW {
+                break;
+            }
+        }
+        Ok(row)
+    }
+
+    /// A row of a range and its length, with the chance of its share of the bytes.
+    fn draw_by_bytes(&self, keyspace: &Keyspace, range: &Range<RowKey>) -> Result<(Vec<u8>, u64)> {
         let mut rows = self.rows_of(keyspace, &range.start, &range.end);
         rows.seek_to_last();
         let mut high = rows.key().map(<[u8]>::to_vec).unwrap_or_default();
@@ -160,13 +178,13 @@ impl Engine {
         while let Some((key, value)) = rows.item() {
             let len = (key.len() + value.len()) as u64;
             if passed < len {
-                return Ok(key.to_vec());
+                return Ok((key.to_vec(), len));
             }
             passed -= len;
             rows.next();
         }
         rows.status()?;
-        Ok(range.start.to_vec())
+        Ok((range.start.to_vec(), 0))
     }
 
     /// About how many bytes of tables a range of rows takes.

@@ -42,7 +42,6 @@ const OTHER_NAMES: &[&str] = &[
     // Subcommands and arguments.
     "AGGREGATE",
     "ANDOR",
-    "CN",
     "DIFF",
     "FILE",
     "FORMAT",
@@ -56,7 +55,6 @@ const OTHER_NAMES: &[&str] = &[
     "OLD",
     "ONE",
     "TDIGEST",
-    "URI",
     // A reason in ACL LOG.
     "tls-cert",
     // A thread.

@@ -350,6 +350,13 @@ impl Disk {
         self.quota.set(bytes);
     }
 
+    /// Bytes that commits and compactions may still write: of the last measurement, less what was
+    /// written since.
+    pub fn left(&self) -> u64 {
+        let limit = self.limit.load(Ordering::Relaxed);
+        limit.saturating_sub(self.taken.total())
+    }
+
     /// The least free space, in bytes, with which commits that add data are accepted.
     pub fn least_free(&self) -> u64 {
         self.wanted() / PART + self.unwritten.load(Ordering::Relaxed)

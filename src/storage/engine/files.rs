@@ -193,7 +193,7 @@ impl Engine {
     }
 
     /// Whether compactions run or are pending.
-    fn has_compactions(&self) -> bool {
+    pub fn has_compactions(&self) -> bool {
         [
             "rocksdb.num-running-compactions",
             "rocksdb.compaction-pending",

@@ -1,6 +1,7 @@
 //! `max-disk`: the bound, and what is evicted to keep it.
 
 use super::is_misconf;
+use crate::support::checks::check;
 use crate::support::{Conn, Pace, Server, Value, wait_for};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -107,7 +108,9 @@ fn a_cache_takes_no_more_than_its_quota() {
             set(&mut conn, "short", from * 10..from * 10 + 1000, 1_000),
             set(&mut conn, "long", from..from + 100, 20_000),
         ];
-        assert!(replies.iter().flatten().all(|reply| *reply == Value::ok()));
+        for reply in replies.iter().flatten() {
+            assert_eq!(*reply, Value::ok(), "round {round}");
+        }
         let fields: Vec<Vec<u8>> = (0..500u32)
             .flat_map(|n| [n.to_string().into_bytes(), random(1_000)])
             .collect();
@@ -127,8 +130,8 @@ fn a_cache_takes_no_more_than_its_quota() {
     );
     assert_eq!(kept_hot, i64::from(HOT), "keys that were used were evicted");
     assert_eq!(conn.must("EXISTS long9999 short99999"), Value::Int(2));
-    let checked = conn.must("DEBUG KEDIS-CHECK").text();
-    assert!(checked.starts_with("OK"), "{checked}");
+    let checked = check(&mut conn);
+    assert!(checked.is_ok(), "{checked:?}");
 }
 
 #[test]
@@ -191,7 +194,7 @@ fn only_keys_go_that_the_policy_allows() {
         count(&mut conn, "goes", KEYS - 15_000..KEYS - 10_000),
     );
     assert!(
-        early > 4 * late,
+        early > late && late < 5_000,
         "{early} of the last to expire, {late} of the first"
     );
     // What stays takes all of the quota: nothing is left to evict.
