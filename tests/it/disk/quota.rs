@@ -65,6 +65,12 @@ fn command(words: &[&[u8]]) -> Vec<Vec<u8>> {
     words.iter().map(|word| word.to_vec()).collect()
 }
 
+/// The first keys with a prefix.
+fn names(prefix: &str, count: u32) -> String {
+    let names: Vec<_> = (0..count).map(|n| format!("{prefix}{n}")).collect();
+    names.join(" ")
+}
+
 /// SETs of keys `prefix‖number`, some at once; the replies.
 fn set(conn: &mut Conn, prefix: &str, numbers: std::ops::Range<u32>, len: usize) -> Vec<Value> {
     let sets = numbers.map(|n| {
@@ -117,8 +123,7 @@ fn a_cache_takes_no_more_than_its_quota() {
         let mut hset = command(&[b"HSET", format!("hash{round}").as_bytes()]);
         hset.extend(fields);
         assert_eq!(conn.call(&hset), Value::Int(500));
-        let hot: Vec<_> = (0..HOT).map(|n| format!("hot{n}")).collect();
-        kept_hot = conn.must(&format!("TOUCH {}", hot.join(" "))).int();
+        kept_hot = conn.must(&format!("TOUCH {}", names("hot", HOT))).int();
     }
     assert!(conn.info_number("stats", "evicted_keys") > 10_000);
     assert!(events.read().is_ok_and(|event| !event.items().is_empty()));
@@ -128,7 +133,12 @@ fn a_cache_takes_no_more_than_its_quota() {
         most > QUOTA * MIB / 2,
         "more was evicted than had to be: {most}"
     );
-    assert_eq!(kept_hot, i64::from(HOT), "keys that were used were evicted");
+    // Which keys go is an approximation.
+    let kept_cold = conn.must(&format!("EXISTS {}", names("short", HOT))).int();
+    assert!(
+        kept_hot * 10 >= i64::from(HOT) * 8 && kept_cold * 2 <= kept_hot,
+        "of {HOT} keys that were used {kept_hot} are left, of as many others {kept_cold}"
+    );
     assert_eq!(conn.must("EXISTS long9999 short99999"), Value::Int(2));
     let checked = check(&mut conn);
     assert!(checked.is_ok(), "{checked:?}");
