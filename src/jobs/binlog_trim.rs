@@ -1,6 +1,6 @@
 //! The binlog-trim thread: drops the oldest entries beyond `binlog-capacity`,
-//! `binlog-max-bytes` (or a share of `max-disk`) and `binlog-max-age`. If the disk stays full, it drops everything that no
-//! connected replica needs.
+//! `binlog-max-bytes` (or a share of `max-disk`) and `binlog-max-age`. If the disk stays full, it
+//! drops everything that no connected replica needs.
 
 use super::StopSign;
 use crate::base::recurring::Recurring;

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 /// How often the free space is checked.
 const PERIOD: Duration = Duration::from_millis(100);
-/// One look takes at most this part of the time: with `max-disk` it asks for the size of each file.
+/// One look takes about this part of the time at most: with `max-disk` it asks for the size of each file.
 const SHARE: u32 = 20;
+/// The longest pause for that. A file system that is slow once is looked at again soon.
+const LONGEST: Duration = Duration::from_secs(1);
 /// How often the size of the write-ahead log is measured.
 const LOG_PERIOD: Duration = Duration::from_secs(1);
 /// Pause between attempts to recover: doubled each time, from the first value to the second.
@@ -53,7 +55,7 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
         }
         failures.log_new(&server);
         healer.turn(&server);
-        if sign.sleep(PERIOD.max(took * SHARE)) {
+        if sign.sleep((took * SHARE).clamp(PERIOD, LONGEST)) {
             return;
         }
     }

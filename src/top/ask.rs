@@ -67,7 +67,7 @@ pub(super) fn findings(
     })
 }
 
-/// Who has begun a collection of hot keys.
+/// The client that has begun a collection of hot keys.
 enum Collection {
     Own { began_ms: u64 },
     OfAnother,
