@@ -159,6 +159,9 @@ pub struct Disk {
     failures: AtomicU64,
     /// The rows of tables name places in it.
     values: OnceLock<Arc<ValueLog>>,
+    /// Whether no table can be synced.
+    #[cfg(test)]
+    fails_tables: AtomicBool,
 }
 
 impl Disk {
@@ -188,6 +191,8 @@ impl Disk {
             failure: Mutex::default(),
             failures: AtomicU64::new(0),
             values: OnceLock::new(),
+            #[cfg(test)]
+            fails_tables: AtomicBool::new(false),
         };
         disk.quota.set(quota);
         let found = dir.join(RESERVE).metadata();
@@ -220,6 +225,10 @@ impl Disk {
 
     /// Makes durable what rows of memtables name in the value log.
     fn sync_values(&self) -> io::Result<()> {
+        #[cfg(test)]
+        if self.fails_tables.load(Ordering::Relaxed) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
         self.values.get().map_or(Ok(()), |values| values.sync())
     }
 
@@ -310,6 +319,12 @@ impl Disk {
         }
         self.in_flight.fetch_add(kept, Ordering::AcqRel);
         Ok(Some(InFlight(&self.in_flight, kept)))
+    }
+
+    /// From now on no table of a flush can be synced, or all can again.
+    #[cfg(test)]
+    pub(in crate::storage) fn fail_tables(&self, fail: bool) {
+        self.fails_tables.store(fail, Ordering::Relaxed);
     }
 
     /// Acts as if nothing were free for large commits and compactions, until the next

@@ -226,6 +226,7 @@ impl Engine {
         let mut wait = FlushOptions::default();
         wait.set_wait(true);
         for cf in cfs {
+            let _between_recoveries = self.between_recoveries();
             self.db.flush_cf_opt(cf, &wait)?;
         }
         Ok(())

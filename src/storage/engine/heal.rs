@@ -10,6 +10,7 @@
 use super::{ColumnFamily, Engine};
 use crate::storage::{Result, StorageError};
 use crate::sys::lock_order::{Lock, Mutex};
+use parking_lot::{RwLock, RwLockReadGuard};
 use rocksdb::{AsColumnFamilyRef, WriteBatch, WriteOptions};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -30,6 +31,9 @@ pub(super) struct Health {
     state: AtomicU8,
     /// The number of errors of RocksDB's background threads that were handled.
     background_errors: AtomicU64,
+    /// Held by those who request a flush, and alone by the recovery: RocksDB drops other requests then,
+    /// and would refuse the one of the recovery for a column family that has one already.
+    recovery: RwLock<()>,
     /// When a failure was last logged, and whether the last failure was.
     logged: Mutex<(Option<Instant>, bool), { Lock::Short as u8 }>,
 }
@@ -177,16 +181,26 @@ impl Engine {
     /// Has RocksDB write out all memtables and take writes again, if it has stopped.
     #[allow(unsafe_code)]
     fn resume(&self) -> Result<()> {
+        let _alone = self.health.recovery.write();
         // SAFETY: the handle is one of this database; there is room for the text.
         checked(|text, len| unsafe { kedis_disk_resume(self.system_cf.inner(), text, len) })
     }
 
-    /// Begins to write out the memtable of a column family, without waiting for anything.
+    /// For a thread that requests a flush and waits for it: none is requested during a recovery.
+    pub(super) fn between_recoveries(&self) -> RwLockReadGuard<'_, ()> {
+        self.health.recovery.read()
+    }
+
+    /// Begins to write out the memtable of a column family, without waiting for anything. During a
+    /// recovery nothing begins: that writes out all.
     ///
     /// # Errors
     /// RocksDB takes no writes.
     #[allow(unsafe_code)]
     pub(super) fn begin_flush_of(&self, family: &ColumnFamily) -> Result<()> {
+        let Some(_between_recoveries) = self.health.recovery.try_read() else {
+            return Ok(());
+        };
         // SAFETY: as above.
         checked(|text, len| unsafe { kedis_disk_begin_flush(family.inner(), text, len) })
     }
@@ -212,6 +226,9 @@ mod tests {
     use crate::base::time::UnixMs;
     use crate::encoding::{Meta, ValueType};
     use crate::storage::{DbIndex, StorageConfig, Txn};
+    use crate::sys::testing::wait_for;
+    use std::sync::mpsc;
+    use std::thread;
 
     fn set(txn: &mut Txn, key: &[u8]) -> Result<()> {
         txn.begin(UnixMs(1)).unwrap();
@@ -247,5 +264,53 @@ mod tests {
         let report = engine.check().unwrap();
         assert_eq!(report.faults, Vec::<String>::new());
         assert_eq!((report.keys, report.binlog_rows), (2, 2));
+    }
+
+    /// Flushes the memtables of both families, and waits until the flush of the first has failed and
+    /// nothing runs any more.
+    fn fail_first_flush(engine: &Engine, first: &ColumnFamily, second: &ColumnFamily) {
+        let number = |name| engine.property(name).unwrap();
+        let known = number("rocksdb.background-errors");
+        engine.disk.fail_tables(true);
+        engine.begin_flush_of(first).unwrap();
+        engine.begin_flush_of(second).unwrap();
+        wait_for("a flush that fails", || {
+            number("rocksdb.background-errors") > known
+                && number("rocksdb.num-running-flushes") == 0
+        });
+        engine.disk.fail_tables(false);
+    }
+
+    /// Recovery waited for ever for a flush that was requested before its own, which was refused then:
+    /// the earlier one was dropped.
+    #[test]
+    fn flushes_that_are_requested_meanwhile_do_not_hold_recovery_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(StorageConfig::for_tests(dir.path().to_owned())).unwrap();
+        let mut txn = Txn::new(engine.clone());
+        set(&mut txn, b"key").unwrap();
+        let rows = engine.keyspace(DbIndex(0)).unwrap().cf.clone();
+        let families = engine.all_families();
+        for (first, second) in [(&rows, &engine.system_cf), (&engine.system_cf, &rows)] {
+            set(&mut txn, b"key").unwrap();
+            fail_first_flush(&engine, first, second);
+            let (done, is_done) = mpsc::channel();
+            let heals = engine.clone();
+            thread::spawn(move || done.send(heals.heal()));
+            let until = Instant::now() + Duration::from_secs(60);
+            let healed = loop {
+                // It may be refused, as RocksDB takes no writes yet.
+                families
+                    .iter()
+                    .for_each(|family| _ = engine.begin_flush_of(family));
+                match is_done.try_recv() {
+                    Ok(healed) => break healed,
+                    Err(_) => assert!(Instant::now() < until, "recovery hangs"),
+                }
+            };
+            healed.unwrap();
+        }
+        set(&mut txn, b"after").unwrap();
+        engine.flush_memtables().unwrap();
     }
 }

@@ -32,6 +32,7 @@
 #include "rocksdb/table.h"
 #include "util/string_util.h"
 
+using rocksdb::DBImpl;
 using rocksdb::Env;
 using rocksdb::FileOptions;
 using rocksdb::FileSystem;
@@ -482,6 +483,38 @@ struct CColumnFamily {
   rocksdb::ColumnFamilyHandle* rep;
 };
 
+// Drops the flush requests that wait since an error stopped background work, before `DB::Resume`.
+//
+// Recovery requests a flush of each column family, but `DBImpl::EnqueuePendingFlush` refuses one for
+// a family that is in the queue already, and `DBImpl::BackgroundFlush` drops requests of before the
+// error. Recovery would then wait for ever for a flush that nobody requests. Later ones are not
+// requested before it ends: see `../heal.rs`.
+template <typename Requests>
+void Drop(Requests& queue, int& unscheduled, rocksdb::ErrorHandler& errors) {
+  // After another error `DB::Resume` requests no flushes.
+  if (!errors.IsDBStopped() && !errors.IsSoftErrorNoBGWork()) return;
+  for (auto& request : queue) {
+    for (auto& [family, memtable] : request.cfd_to_max_mem_id_to_persist) {
+      family->set_queued_for_flush(false);
+      family->UnrefAndTryDelete();
+    }
+  }
+  queue.clear();
+  unscheduled = 0;
+}
+
+// C++ permits to name private members in an explicit instantiation of a template only.
+template <auto Queue, auto Unscheduled, auto Errors>
+struct QueuedFlushes {
+  friend void DropQueuedFlushes(DBImpl& db) {
+    rocksdb::InstrumentedMutexLock lock(db.mutex());
+    Drop(db.*Queue, db.*Unscheduled, db.*Errors);
+  }
+};
+void DropQueuedFlushes(DBImpl& db);
+template struct QueuedFlushes<&DBImpl::flush_queue_, &DBImpl::unscheduled_flushes_,
+                              &DBImpl::error_handler_>;
+
 // Returns whether the status is OK. If it is not, writes its text to `text`, at most `len` bytes.
 // `len` becomes the number of bytes written.
 bool Report(const Status& status, char* text, size_t* len) {
@@ -542,6 +575,7 @@ extern "C" void kedis_no_readahead(const rocksdb::Options* options) {
 // `DB::Resume` of the database that has this column family.
 extern "C" bool kedis_disk_resume(CColumnFamily* family, char* text, size_t* len) {
   auto* handle = static_cast<rocksdb::ColumnFamilyHandleImpl*>(family->rep);
+  DropQueuedFlushes(*handle->db());
   return Report(handle->db()->Resume(), text, len);
 }
 
