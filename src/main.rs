@@ -6,6 +6,7 @@ use kedis::state::config::{
     Config, Given, LogFormat, LogLevel, Made, Startup, config_file, help_text, memory_budget,
 };
 use kedis::sys::advice;
+use kedis::sys::allocator::Allocator;
 use kedis::sys::crash;
 use kedis::sys::daemon::{self, Detached, Side};
 use kedis::sys::logging::{Form, Levels, Logging};
@@ -16,7 +17,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static ALLOCATOR: Allocator = Allocator;
 
 /// The configuration that jemalloc reads under this name when it starts. Freed pages are kept
 /// for a short time, because they are soon used again, but not so long that they add up. Huge

@@ -1,9 +1,10 @@
-//! The interface to the operating system and the processor: clocks, files, host names, memory in
-//! huge pages, limits, and the state that is reported to a service manager.
+//! The interface to the operating system and the processor: clocks, files, host names, the allocator,
+//! memory in huge pages, limits, and the state that is reported to a service manager.
 //!
 //! Knows neither the protocol nor commands nor the storage engine.
 
 pub mod advice;
+pub mod allocator;
 pub mod clock;
 pub mod crash;
 pub mod daemon;

@@ -7,10 +7,13 @@
 use super::encode;
 use super::room::{Lender, Room};
 use crate::base::num::format_f64;
+use std::collections::TryReserveError;
 use std::sync::Arc;
 
 /// For bulk strings of at least so many bytes, the buffer grows by little more than they need.
 const LONG: usize = 1 << 20;
+/// Bytes besides them: their head and end, and what short elements follow.
+const AFTER_LONG: usize = 4 << 10;
 
 /// A buffer of replies, and the protocol version in which they are written.
 #[derive(Debug, Default)]
@@ -125,14 +128,8 @@ impl Reply {
         if !self.has_room(bytes.len()) {
             return;
         }
-        match bytes.len() < LONG {
-            true => self.buf.reserve(bytes.len() + 16),
-            // To double the buffer could take the length of all elements before it once more.
-            false => {
-                let more = (bytes.len() + 16).max(self.buf.len() / 4);
-                self.buf.reserve_exact(more);
-            }
-        }
+        // If memory is lacking, the buffer reports that when it is written to.
+        let _ = self.reserve(bytes.len());
         self.header(b'$', bytes.len());
         self.buf.extend_from_slice(bytes);
         self.crlf();
@@ -150,13 +147,29 @@ impl Reply {
         if !self.has_room(len) {
             return Ok(());
         }
-        // Includes head and CRLF: otherwise the last two bytes would double the buffer. If
-        // memory is lacking, `append` reports that.
-        let _ = self.buf.try_reserve(len.saturating_add(32));
+        // If memory is lacking, `append` reports that.
+        let _ = self.reserve(len);
         self.header(b'$', len);
         append(&mut self.buf)?;
         self.crlf();
         Ok(())
+    }
+
+    /// Makes room for a bulk string of `len` bytes with its head and end: the last two bytes must not
+    /// double the buffer. To double it for a long one could take the length of all elements before it
+    /// once more.
+    #[inline]
+    fn reserve(&mut self, len: usize) -> Result<(), TryReserveError> {
+        match len < LONG {
+            true => self.buf.try_reserve(len + 32),
+            false => {
+                let least = len.saturating_add(AFTER_LONG);
+                match self.buf.capacity() - self.buf.len() < least {
+                    true => self.buf.try_reserve_exact(least.max(self.buf.len() / 4)),
+                    false => Ok(()),
+                }
+            }
+        }
     }
 
     /// Whether `bytes` more are within the limit, without borrowing memory.
@@ -407,6 +420,20 @@ mod tests {
             let mut reply = Reply::new(version3);
             write(&mut reply);
             assert_eq!(String::from_utf8_lossy(&reply.buf), expected);
+        }
+    }
+
+    /// A score after a long member doubled the buffer.
+    #[test]
+    fn long_elements_do_not_double_the_buffer() {
+        let member = vec![b'm'; 8 * LONG];
+        let mut reply = Reply::new(false);
+        for with_scores in 1..8 {
+            reply.bulk(&member);
+            reply.bulk(b"1.5");
+            let len = reply.buf.len();
+            let spare = reply.buf.capacity() - len;
+            assert!(spare <= (len / 4).max(AFTER_LONG), "{with_scores}: {spare}");
         }
     }
 

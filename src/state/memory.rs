@@ -4,6 +4,7 @@
 //! [`FRESH_US`] and shared by all readers.
 
 use super::process;
+use crate::sys::allocator::mapped_bytes;
 use crate::sys::{clock, huge_pages};
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -103,10 +104,11 @@ fn take() -> Figures {
     // An allocator without statistics yields zeros.
     let _ = epoch::advance();
     let read = |figure: tikv_jemalloc_ctl::Result<usize>| figure.unwrap_or(0) as u64;
+    let mapped = mapped_bytes();
     Figures {
-        allocated: read(stats::allocated::read()),
-        active: read(stats::active::read()),
-        resident: read(stats::resident::read()),
+        allocated: read(stats::allocated::read()) + mapped,
+        active: read(stats::active::read()) + mapped,
+        resident: read(stats::resident::read()) + mapped,
         metadata: read(stats::metadata::read()),
         kept: huge_pages::unused_bytes(),
         retained: read(stats::retained::read()),

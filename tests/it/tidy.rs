@@ -73,6 +73,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// Files that may use `unsafe`; each file says why.
 const UNSAFE: &[&str] = &[
+    "src/sys/allocator.rs",
     "src/sys/daemon.rs",
     "src/sys/huge_pages.rs",
     "src/sys/prefetch.rs",
