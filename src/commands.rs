@@ -212,6 +212,6 @@ pub struct SessionCtx<'a> {
     pub changes: &'a [Change],
     /// The command that runs; of a container, the subcommand.
     pub command: &'static Command,
-    /// When the EXEC or script that contains the command began, Unix time in µs.
-    pub unit_began_us: Option<u64>,
+    /// The time for the EXEC or script that contains the command, Unix time in µs.
+    pub unit_time_us: Option<u64>,
 }

@@ -79,7 +79,7 @@ fn other_audit_log(old: &Config, new: &Config) -> Result<Option<Option<AuditFile
 fn change_audit_log(ctx: &SessionCtx<'_>, args: &[&[u8]], file: Option<AuditFile>) {
     let (server, context) = (
         ctx.server,
-        match ctx.unit_began_us {
+        match ctx.unit_time_us {
             Some(_) => Context::Multi,
             None => Context::TopLevel,
         },

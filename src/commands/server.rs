@@ -26,7 +26,7 @@ fn monitor(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 }
 
 fn time(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
-    let now_us = ctx.unit_began_us.unwrap_or_else(clock::unix_us);
+    let now_us = ctx.unit_time_us.unwrap_or_else(clock::unix_us);
     ctx.reply.array(2);
     ctx.reply.bulk_i64((now_us / 1_000_000) as i64);
     ctx.reply.bulk_i64((now_us % 1_000_000) as i64);

@@ -419,7 +419,7 @@ impl Executor {
                     self.collect_events();
                 }
                 let mut ctx = SessionCtx {
-                    unit_began_us: self.unit.as_ref().map(|unit| unit.began_us),
+                    unit_time_us: self.unit_time_us(),
                     session,
                     reply,
                     server: &self.server,

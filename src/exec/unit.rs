@@ -28,6 +28,7 @@ use crate::state::Session;
 use crate::storage::DbIndex;
 use crate::storage::txn::{Lookups, ReadLimits, Savepoint};
 use crate::sys::clock;
+use std::time::Duration;
 
 /// The keys that a unit locks before it starts.
 #[derive(Debug, Default)]
@@ -93,8 +94,8 @@ pub(super) struct Unit {
     /// Whether the server was a replica when the unit began: its commands are checked against
     /// that until its end.
     on_replica: bool,
-    /// When the unit began, Unix µs: TIME returns this within the unit.
-    pub(super) began_us: u64,
+    /// When the unit began, Unix µs.
+    began_us: u64,
     savepoint: Savepoint,
     /// The length of the outbox when the unit began.
     sent: usize,
@@ -114,6 +115,18 @@ const STEPS_OF_A_COMMAND: u64 = 8;
 const MAX_ACCESSES: usize = 64 << 10;
 
 impl Executor {
+    /// The time for the commands of the present unit, Unix time in µs: that of its beginning. Once it
+    /// has run for `busy-reply-threshold`, it is the present: a script may wait for a time.
+    pub(super) fn unit_time_us(&self) -> Option<u64> {
+        let began_us = self.unit.as_ref()?.began_us;
+        let now_us = clock::unix_us();
+        let ran = Duration::from_micros(now_us.saturating_sub(began_us));
+        Some(match ran < self.busy_threshold() {
+            true => began_us,
+            false => now_us,
+        })
+    }
+
     /// Begins a unit. May commit what earlier commands of the tick left pending.
     ///
     /// # Errors

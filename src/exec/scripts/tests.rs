@@ -558,6 +558,22 @@ fn time_stands_still_in_scripts_and_transactions() {
     assert_ne!(client.run("TIME"), times[0]);
 }
 
+/// A script that waited for a time never ended.
+#[test]
+fn time_moves_on_in_scripts_that_run_for_long() {
+    let mut client = Client::new();
+    client.run("CONFIG SET busy-reply-threshold 2");
+    let script = "local begin = redis.call('TIME')
+        for calls = 1, 1e6 do
+            local now = redis.call('TIME')
+            local passed = (now[1] - begin[1]) * 1e6 + now[2] - begin[2]
+            if passed > 0 then return passed end
+        end
+        return 0";
+    let passed_us = eval(&mut client, script, &[]);
+    assert!(matches!(passed_us, Value::Int(2000..)), "{passed_us:?}");
+}
+
 #[test]
 fn scripts_do_not_wait_for_streams() {
     let mut client = Client::new();
