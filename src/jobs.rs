@@ -70,6 +70,9 @@ impl Jobs {
     /// Starts the threads.
     pub fn start(server: &Arc<Server>) -> io::Result<Jobs> {
         let sign = Arc::<StopSign>::default();
+        if server.config.load().evicts() {
+            server.evicting.begin();
+        }
         let jobs: [(&str, Job); 8] = [
             ("disk", disk::run),
             ("evict", evict::run),

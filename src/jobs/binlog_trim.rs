@@ -24,7 +24,7 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
         };
         let bounds = BinlogBounds {
             max_entries: config.binlog_capacity,
-            max_bytes: match server.engine.disk.is_low_for_long() {
+            max_bytes: match server.engine.disk.is_low_for_long() || server.evicting.starves() {
                 true => 1,
                 false => config.binlog_bytes(),
             },

@@ -4,8 +4,8 @@
 //!
 //! **Drawing.** Keys stand in the order of their names, and nothing says how often each is used. So a
 //! draw takes neighbours: it picks a byte of the tables, finds by the sizes of ranges which rows are
-//! there, and reads the next keys from a row near it, unless that is long: long rows have more bytes. Neighbours share blocks on the disk, and their
-//! tombstones are compacted together. Keys with an expiry are drawn from the TTL index: from any of its
+//! there, and reads the next keys from a row near it, unless that is long: long rows have more bytes.
+//! Neighbours share blocks on the disk, and their tombstones are compacted together. Keys with an expiry are drawn from the TTL index: from any of its
 //! rows, or from its begin.
 
 use crate::base::time::UnixMs;
@@ -50,6 +50,9 @@ pub struct Candidate {
     pub key: Vec<u8>,
     /// The hash of its name, as of [`Engine::key_hash`].
     pub hash: u64,
+    /// Its expiry, if it was drawn among those that have one: it is evicted only if that is the same
+    /// still.
+    pub expire_ms: Option<UnixMs>,
 }
 
 /// What a slice has removed.
@@ -98,7 +101,7 @@ impl Engine {
         let range = match among {
             Among::All => RowKey::from_slice(&METAS.0)..RowKey::from_slice(&METAS.1),
             _ => {
-                let from = UnixMs(keyspace.ttl_low_ms.begin().low);
+                let from = UnixMs(keyspace.ttl_low_ms.low());
                 keys::ttl_from(from)..RowKey::from_slice(&[tag::TTL + 1])
             }
         };
@@ -116,13 +119,17 @@ impl Engine {
         }
         rows.iter()
             .map(|row| {
-                let key = match among {
-                    Among::All => self.layout.key_at(keys::place_of_meta(row)?)?,
-                    _ => keys::split_ttl(row)?.1,
+                let (expire_ms, key) = match among {
+                    Among::All => (None, self.layout.key_at(keys::place_of_meta(row)?)?),
+                    _ => {
+                        let (expire_ms, key) = keys::split_ttl(row)?;
+                        (Some(expire_ms), key)
+                    }
                 };
                 Ok(Candidate {
                     key: key.to_vec(),
                     hash: self.key_hash(db, key),
+                    expire_ms,
                 })
             })
             .collect()
@@ -289,7 +296,8 @@ fn between(low: &[u8], high: &[u8]) -> Vec<u8> {
 }
 
 impl Txn {
-    /// Removes keys of a DB for want of space. Those that other owners hold stay.
+    /// Removes keys of a DB for want of space. Those that other owners hold stay, and those whose
+    /// expiry has changed since they were drawn by it.
     ///
     /// # Errors
     /// The storage fails. Nothing of the slice is done then, and no lock is held.
@@ -318,7 +326,7 @@ impl Txn {
                 return Err(StorageError::NotInMemory);
             }
         }
-        for Candidate { key, .. } in chosen {
+        for Candidate { key, expire_ms, .. } in chosen {
             if !self.try_lock(db, key) {
                 continue;
             }
@@ -326,6 +334,9 @@ impl Txn {
                 continue;
             };
             let found = MetaView::decode(&row)?;
+            if expire_ms.is_some_and(|drawn_ms| drawn_ms != found.meta.expire_ms) {
+                continue;
+            }
             let mut bytes = ROW_BYTES + (key.len() + found.body.len()) as u64;
             if found.meta.rows {
                 bytes += self.engine().bytes_of_rows(&keyspace, &found)?;
@@ -442,6 +453,7 @@ mod tests {
         let candidate = |key: &str| Candidate {
             key: key.into(),
             hash: engine.key_hash(DB, key.as_bytes()),
+            expire_ms: None,
         };
         let chosen = ["plain", "expiring", "hash", "long", "missing", "plain"].map(candidate);
         let now_ms = crate::sys::clock::unix_ms();
@@ -454,5 +466,44 @@ mod tests {
             client.run("EXISTS plain expiring hash long stays"),
             RespValue::Int(1)
         );
+    }
+
+    /// Keys that lost their expiry between the draw and the eviction were evicted.
+    #[test]
+    fn a_key_that_was_drawn_by_its_expiry_stays_without_it() {
+        let mut client = Client::new();
+        let engine = client.server().engine.clone();
+        let mut txn = Txn::new(engine.clone());
+        for key in ["kept", "later", "gone"] {
+            client.run(&format!("SET {key} v EX 100000"));
+        }
+        let mut cursor = Cursor::default();
+        let drawn = engine.sample_keys(&mut cursor, DB, Among::FirstToExpire, 9);
+        client.run("PERSIST kept");
+        client.run("EXPIRE later 200000");
+        let now_ms = crate::sys::clock::unix_ms();
+        let evicted = txn.evict_slice(DB, now_ms, &drawn.unwrap()).unwrap();
+        assert_eq!(evicted.keys, 1);
+        assert_eq!(client.run("EXISTS kept later"), RespValue::Int(2));
+    }
+
+    /// A draw ended what the expire thread had begun, and keys that were written meanwhile were not
+    /// found by it any more.
+    #[test]
+    fn a_draw_leaves_the_low_mark_of_expiry_alone() {
+        let mut client = Client::new();
+        let engine = client.server().engine.clone();
+        client.run("SET first v PX 100000");
+        let keyspace = engine.keyspace(DB).unwrap();
+        let pass = keyspace.ttl_low_ms.begin();
+        client.run("SET second v PX 90000");
+        let mut cursor = Cursor::default();
+        for among in [Among::Expiring, Among::FirstToExpire] {
+            engine.sample_keys(&mut cursor, DB, among, 1).unwrap();
+        }
+        keyspace.ttl_low_ms.end(pass, u64::MAX - 1);
+        let second_ms = client.run("PEXPIRETIME second");
+        let low_ms = UnixMs(keyspace.ttl_low_ms.low());
+        assert_eq!(second_ms, RespValue::Int(low_ms.as_i64()));
     }
 }

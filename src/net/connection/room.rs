@@ -89,9 +89,12 @@ impl Connection {
         };
         self.writes_bytes = 0;
         let server = executor.server();
-        self.awaits_eviction = server.awaits_eviction()
+        // EXEC writes what was queued.
+        let writes = bytes + self.session.waiting_bytes();
+        let awaits_eviction = server.awaits_eviction(writes)
             && executor.may_add_data(&self.session, &self.parser.head(input));
-        if self.awaits_eviction {
+        self.awaits_eviction = awaits_eviction.then_some(writes);
+        if awaits_eviction {
             return Err(Refusal::Later(0));
         }
         if bytes + needs.args_bytes() < LONG_REQUEST && self.session.waiting_bytes() < LONG_REQUEST
@@ -173,15 +176,16 @@ impl Connection {
             let memory = &server.client_memory;
             self.loan.is_none() && memory.is_behind(self.session.info.id)
         };
-        let has_space = !self.awaits_eviction || !server.awaits_eviction();
-        has_space
+        let lacks_space = |bytes| server.awaits_eviction(bytes);
+        !self.awaits_eviction.is_some_and(lacks_space)
             && !self.has_no_room(executor)
             && (self.wanted == 0 || !is_behind() && server.find_room(config, self.wanted))
     }
 
     /// Whether the connection is to be closed because it has waited too long for memory:
     /// [`STALLED_MS`] if it blocks other clients, as it reads no replies or has a loan for a
-    /// request that cannot finish; [`MAX_ROOM_WAIT_MS`] if it only waits.
+    /// request that cannot finish; [`MAX_ROOM_WAIT_MS`] if it only waits. A client that waits for
+    /// keys to be evicted does not wait for memory.
     pub(in crate::net) fn has_stalled(&self, now_ms: UnixMs) -> bool {
         let active_ms = self.session.info.active_ms.load(Ordering::Relaxed);
         let since_ms = self
@@ -192,7 +196,8 @@ impl Connection {
             true => STALLED_MS,
             false => MAX_ROOM_WAIT_MS,
         };
-        since_ms.is_some_and(|since_ms| now_ms.since(since_ms) > limit_ms)
+        self.awaits_eviction.is_none()
+            && since_ms.is_some_and(|since_ms| now_ms.since(since_ms) > limit_ms)
             && (self.input.len() > self.run || self.has_unread())
     }
 
@@ -208,7 +213,7 @@ impl Connection {
     /// Ends the wait for memory.
     pub(in crate::net) fn end_wait_for_room(&mut self) {
         self.no_room_since_ms = None;
-        self.awaits_eviction = false;
+        self.awaits_eviction = None;
         self.wanted = 0;
     }
 

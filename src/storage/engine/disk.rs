@@ -427,7 +427,8 @@ impl Disk {
         let (least, lacking) = (wanted / PART, self.lacking.load(Ordering::Relaxed));
         if self.is_low() {
             let enough = lacking.max(wanted + 2 * least + unwritten);
-            if room >= enough && self.resize_reserve(wanted) {
+            let fits = room >= enough && !self.quota.is_exceeded();
+            if fits && self.resize_reserve(wanted) {
                 self.lacking.store(0, Ordering::Relaxed);
                 turn.given_up = None;
                 turn.low_since = None;
@@ -457,12 +458,15 @@ impl Disk {
         quota > 0 && self.free.load(Ordering::Relaxed) >= quota.saturating_sub(used)
     }
 
-    /// Whether too little is free besides the reserve, or for the reserve itself.
+    /// Whether too little is free besides the reserve, or for the reserve itself, or more is used than
+    /// the quota allows.
     fn is_short(&self) -> bool {
         let (wanted, held) = (self.wanted(), self.held.load(Ordering::Relaxed));
         let free = self.free.load(Ordering::Relaxed);
         let least = self.least_free();
-        free < least || held < wanted && free < wanted - held + least + wanted / PART
+        self.quota.is_exceeded()
+            || free < least
+            || held < wanted && free < wanted - held + least + wanted / PART
     }
 
     /// The size that the reserve should have, in bytes.
