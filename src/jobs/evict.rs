@@ -19,6 +19,7 @@ use super::notices::tell_clients;
 use crate::base::recurring::Recurring;
 use crate::state::Server;
 use crate::state::config::{Config, EvictionPolicy};
+use crate::storage::engine::disk::margin;
 use crate::storage::eviction::{Among, Candidate, Cursor, Evicted};
 use crate::storage::{DbIndex, StorageError, Txn};
 use crate::sys::clock;
@@ -38,11 +39,6 @@ const RUNS: usize = 4;
 const CHOSEN: usize = 64;
 /// … but fewer if their names have more bytes than this: a long commit needs space that is free.
 const NAMES_BYTES: usize = 128 << 10;
-/// The margin is this part of the quota …
-const MARGIN_PART: u64 = 16;
-/// … but at least so many bytes, if that is not more than a quarter of the quota.
-const MARGIN_BYTES: u64 = 1 << 30;
-const MARGIN_MOST: u64 = 4;
 /// Commands wait while less than this part of the margin is left: compactions need the rest.
 const SCARCE: u64 = 2;
 /// Tombstones are written out when this part of the margin was evicted since the last time …
@@ -56,11 +52,6 @@ const STARVES_AFTER: Duration = Duration::from_secs(2);
 /// How long it takes until half of what is owed is written off: while it may still come, and while
 /// commands wait and no compaction is left that could bring it, or no key that could be evicted.
 const HALF_LIFE_S: (f64, f64) = (20.0, 0.5);
-
-/// The space that is kept free besides what memtables need, of a quota in bytes.
-fn margin(quota: u64) -> u64 {
-    (quota / MARGIN_PART).max(MARGIN_BYTES.min(quota / MARGIN_MOST))
-}
 
 pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     let mut txn = Txn::new(server.engine.clone());
@@ -137,14 +128,13 @@ impl Evict {
         }
         let margin = margin(disk.total);
         let scarce = margin / SCARCE;
-        // After the quota was lowered, more may be used than it allows.
-        let free = disk.free.min(disk.quota.saturating_sub(disk.used));
-        let spare = free.saturating_sub(engine.disk.least_free());
+        let spare = disk.free.saturating_sub(engine.disk.least_free());
         let is_scarce = self.server.evicting.take_waited() || spare < scarce;
         let brings = engine.has_compactions();
         self.note_starving(is_scarce && !brings);
         self.owed
             .decay(self.can_evict && (!is_scarce || brings), Instant::now());
+        // After the quota was lowered, more may be used than it allows.
         let mut lacking = (margin + disk.used.saturating_sub(disk.quota))
             .saturating_sub(spare)
             .saturating_sub(self.owed.bytes());
@@ -373,13 +363,5 @@ mod tests {
         assert_eq!(owed.bytes(), 1 << 18);
         owed.decay(false, start + Duration::from_secs(90));
         assert_eq!(owed.bytes(), 0);
-    }
-
-    #[test]
-    fn the_margin_is_never_most_of_the_quota() {
-        const MIB: u64 = 1 << 20;
-        assert_eq!(margin(100 * MIB), 25 * MIB);
-        assert_eq!(margin(4096 * MIB), MARGIN_BYTES);
-        assert_eq!(margin(1 << 40), 1 << 36);
     }
 }

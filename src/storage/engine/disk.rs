@@ -44,6 +44,7 @@ use super::values::ValueLog;
 use crate::storage::{Result, StorageError};
 use crate::sys::lock_order::{Lock, Mutex};
 use quota::Quota;
+pub use quota::margin;
 
 /// The reserve's file.
 const RESERVE: &str = "RESERVE";
@@ -134,6 +135,8 @@ pub struct Disk {
     quota: Quota,
     total: AtomicU64,
     free: AtomicU64,
+    /// What compactions may take besides, after the quota was lowered.
+    besides: AtomicU64,
     log: AtomicU64,
     held: AtomicU64,
     /// Bytes of memtables, which will be written out.
@@ -177,6 +180,7 @@ impl Disk {
             quota: Quota::default(),
             total: AtomicU64::new(0),
             free: AtomicU64::new(u64::MAX),
+            besides: AtomicU64::new(0),
             log: AtomicU64::new(0),
             held: AtomicU64::new(0),
             unwritten: AtomicU64::new(BESIDES),
@@ -277,7 +281,7 @@ impl Disk {
         let admits = fits && !self.is_low() || {
             // The reserve is for deletions, and it is not known yet how much they need.
             let spared = if self.is_low() { self.wanted() / 2 } else { 0 };
-            self.has_free(bytes.saturating_add(spared))
+            self.has_free(bytes.saturating_add(spared), &self.besides)
         };
         match admits {
             true => _ = self.taken.compactions.fetch_add(bytes, Ordering::AcqRel),
@@ -286,8 +290,8 @@ impl Disk {
         admits
     }
 
-    /// Whether `bytes` are free now besides what memtables and commits need.
-    fn has_free(&self, bytes: u64) -> bool {
+    /// Whether `bytes` are free now, or `besides`, besides what memtables and commits need.
+    fn has_free(&self, bytes: u64, besides: &AtomicU64) -> bool {
         self.measure();
         // A concurrent [`Disk::update`] may raise it, but not above the commits that are read after
         // it.
@@ -296,7 +300,8 @@ impl Disk {
         let unwritten = self.unwritten.load(Ordering::Relaxed);
         let in_flight = self.in_flight.load(Ordering::Relaxed);
         let needed = unwritten + since + in_flight;
-        self.free.load(Ordering::Relaxed) >= needed.saturating_add(bytes)
+        let free = self.free.load(Ordering::Relaxed) + besides.load(Ordering::Relaxed);
+        free >= needed.saturating_add(bytes)
     }
 
     /// Reserves space for a commit of `bytes`, in the log and in tables, until the result is
@@ -313,7 +318,8 @@ impl Disk {
         let _turn = self.turn.lock();
         let all = self.in_flight.load(Ordering::Acquire) + kept;
         let limit = self.limit.load(Ordering::Relaxed);
-        let fits = self.taken.total().saturating_add(all) <= limit || self.has_free(kept);
+        let fits = self.taken.total().saturating_add(all) <= limit
+            || self.has_free(kept, &AtomicU64::new(0));
         if !fits {
             return Err(StorageError::NoRoom);
         }
@@ -427,8 +433,7 @@ impl Disk {
         let (least, lacking) = (wanted / PART, self.lacking.load(Ordering::Relaxed));
         if self.is_low() {
             let enough = lacking.max(wanted + 2 * least + unwritten);
-            let fits = room >= enough && !self.quota.is_exceeded();
-            if fits && self.resize_reserve(wanted) {
+            if room >= enough && self.resize_reserve(wanted) {
                 self.lacking.store(0, Ordering::Relaxed);
                 turn.given_up = None;
                 turn.low_since = None;
@@ -458,15 +463,12 @@ impl Disk {
         quota > 0 && self.free.load(Ordering::Relaxed) >= quota.saturating_sub(used)
     }
 
-    /// Whether too little is free besides the reserve, or for the reserve itself, or more is used than
-    /// the quota allows.
+    /// Whether too little is free besides the reserve, or for the reserve itself.
     fn is_short(&self) -> bool {
         let (wanted, held) = (self.wanted(), self.held.load(Ordering::Relaxed));
         let free = self.free.load(Ordering::Relaxed);
         let least = self.least_free();
-        self.quota.is_exceeded()
-            || free < least
-            || held < wanted && free < wanted - held + least + wanted / PART
+        free < least || held < wanted && free < wanted - held + least + wanted / PART
     }
 
     /// The size that the reserve should have, in bytes.
@@ -483,9 +485,10 @@ impl Disk {
             self.quota.cut(&self.dir, total, free)
         });
         match measured {
-            Ok((total, free)) => {
-                self.total.store(total, Ordering::Relaxed);
-                self.free.store(free, Ordering::Relaxed);
+            Ok(room) => {
+                self.total.store(room.total, Ordering::Relaxed);
+                self.free.store(room.free, Ordering::Relaxed);
+                self.besides.store(room.besides, Ordering::Relaxed);
             }
             Err(error) => log::debug!("{}: {error}", self.dir.display()),
         }
