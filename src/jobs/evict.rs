@@ -115,6 +115,7 @@ impl Evict {
             || self.server.loading.is_on();
         if is_idle {
             self.server.evicting.end();
+            self.starves_since = None;
             self.owed = Owed::new(Instant::now());
             return Ok(PERIOD);
         }
@@ -131,7 +132,8 @@ impl Evict {
         let spare = disk.free.saturating_sub(engine.disk.least_free());
         let is_scarce = self.server.evicting.take_waited() || spare < scarce;
         let brings = engine.has_compactions();
-        self.note_starving(is_scarce && !brings);
+        // If no key can be evicted, nothing waits.
+        self.note_starving(self.can_evict && is_scarce && !brings);
         self.owed
             .decay(self.can_evict && (!is_scarce || brings), Instant::now());
         // After the quota was lowered, more may be used than it allows.

@@ -40,9 +40,10 @@ impl Evicting {
         self.starves.load(Ordering::Relaxed)
     }
 
-    /// Nothing is evicted.
+    /// Nothing is evicted, and nothing waits for it.
     pub fn end(&self) {
         self.wait_below(0);
+        self.set_starves(false);
     }
 }
 

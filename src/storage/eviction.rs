@@ -5,8 +5,8 @@
 //! **Drawing.** Keys stand in the order of their names, and nothing says how often each is used. So a
 //! draw takes neighbours: it picks a byte of the tables, finds by the sizes of ranges which rows are
 //! there, and reads the next keys from a row near it, unless that is long: long rows have more bytes.
-//! Neighbours share blocks on the disk, and their tombstones are compacted together. Keys with an expiry are drawn from the TTL index: from any of its
-//! rows, or from its begin.
+//! Neighbours share blocks on the disk, and their tombstones are compacted together. Keys with an
+//! expiry are drawn from the TTL index: from any of its rows, or from its begin.
 
 use crate::base::time::UnixMs;
 use crate::encoding::keys::{self, METAS, RowKey};

@@ -90,21 +90,20 @@ impl Connection {
         self.writes_bytes = 0;
         let server = executor.server();
         // EXEC writes what was queued.
-        let writes = bytes + self.session.waiting_bytes();
+        let queued = self.session.waiting_bytes();
+        let writes = bytes + queued;
         let awaits_eviction = server.awaits_eviction(writes)
             && executor.may_add_data(&self.session, &self.parser.head(input));
         self.awaits_eviction = awaits_eviction.then_some(writes);
         if awaits_eviction {
             return Err(Refusal::Later(0));
         }
-        if bytes + needs.args_bytes() < LONG_REQUEST && self.session.waiting_bytes() < LONG_REQUEST
-        {
+        if bytes + needs.args_bytes() < LONG_REQUEST && queued < LONG_REQUEST {
             return Ok(());
         }
         let head = self.parser.head(input);
         needs.work = executor.work_of(&head, bytes);
         needs.removes = executor.only_removes(&head);
-        let queued = self.session.waiting_bytes();
         if queued >= LONG_REQUEST && executor.is_exec(&head) {
             needs.work += queued;
         }
