@@ -47,9 +47,9 @@ use crate::commands::ahead::Ahead;
 use crate::commands::table::names::Names;
 use crate::state::Server;
 use crate::state::config::Config;
-use crate::state::hotkeys::Taken;
+use crate::state::hotkeys::{Draw, Taken};
 use crate::state::pubsub::Outbox;
-use crate::state::workers::Worker;
+use crate::state::workers::{Begun, Worker};
 use crate::storage::{DbIndex, Expected, StorageError, Txn};
 use blocking::WaitingRoom;
 use record::Record;
@@ -98,6 +98,8 @@ struct Thread {
     ahead: Ahead,
     /// The number of the IO thread that it runs on; `None` elsewhere.
     number: Option<usize>,
+    /// Draws the commands that HOTKEYS takes into account.
+    hot_draw: Draw,
 }
 
 /// State collected between two commits. [`Executor::start_tick`] resets it, except `failed`,
@@ -156,6 +158,10 @@ struct Request {
     wanted_room: Option<u64>,
     /// On a worker: whether it has waited for the memory of its reply for as long as it may.
     waited_for_room: bool,
+    /// On a worker: the scripts that it has begun, also in earlier attempts, in order.
+    scripts: Vec<Begun>,
+    /// How many of them this attempt has begun.
+    scripts_begun: usize,
 }
 
 /// What a request that runs again must know of its earlier attempts.
@@ -192,6 +198,7 @@ impl Executor {
                 owes_sync: false,
                 ahead: Ahead::default(),
                 number: None,
+                hot_draw: Draw::default(),
             },
             tick: Tick::default(),
             request: Request {
@@ -205,6 +212,8 @@ impl Executor {
                 lacked_room: false,
                 wanted_room: None,
                 waited_for_room: false,
+                scripts: Vec::new(),
+                scripts_begun: 0,
             },
             server,
         };

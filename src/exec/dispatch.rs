@@ -52,6 +52,7 @@ impl Executor {
         self.request.plain = true;
         self.request.lacked_room = false;
         self.request.wanted_room = None;
+        self.request.scripts_begun = 0;
         let before = fastrand::get_seed();
         let first = self.request.retry.seed.take();
         if let Some(first) = first {
@@ -64,6 +65,9 @@ impl Executor {
         }
         if outcome == Outcome::Cold {
             self.request.retry.seed = first.or(Some(before));
+        }
+        if matches!(outcome, Outcome::Done | Outcome::Blocked) {
+            self.request.scripts.clear();
         }
         // There is no reply yet.
         self.request.must_wait &= outcome != Outcome::Cold;

@@ -20,6 +20,7 @@
 //! [`crate::state::scripts`]. Compilation is bounded in the same way: a text that takes longer
 //! than a slice is compiled on a worker, where it can be killed.
 
+use self::limits::RunLimits;
 use super::Executor;
 use super::Stop;
 use super::unit::Scope;
@@ -29,11 +30,11 @@ use crate::commands::info::REDIS_VERSION;
 use crate::commands::{Command, Error, Flags, Handler, Own, ScriptCall};
 use crate::lua::api::sha1_hex;
 use crate::lua::header::{ScriptFlags, script_flags};
-use crate::lua::{self, Failure, Halted, Host, Interpreter, Limits, Trip, Which};
+use crate::lua::{self, Failure, Halted, Host, Interpreter, Trip, Which};
 use crate::resp::{FREE_BYTES, Reply};
 use crate::state::acl::Context;
 use crate::state::scripts::{Known, Library, SHORT_TEXT, Script};
-use crate::state::workers::{Running, Worker};
+use crate::state::workers::{Attempted, Running};
 use crate::state::{Server, Session};
 use crate::storage::txn::Savepoint;
 use crate::types::OpError;
@@ -41,6 +42,8 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+mod limits;
 
 /// Bytes that the interpreter of a thread may use at most,
 const MOST_BYTES: usize = 256 << 20;
@@ -247,7 +250,14 @@ impl Executor {
             Some(scripts) => scripts,
             None => self.new_interpreter()?,
         };
+        let nth = self.request.scripts_begun;
         let done = self.find_and_run(&mut scripts, call, session, args, reply);
+        if let Some(begun) = self.request.scripts.get(nth) {
+            begun.running.note_attempt(match done {
+                Err(Stop::Conflict | Stop::Slow | Stop::Cold) => Attempted::TakenBack,
+                _ => Attempted::Ended,
+            });
+        }
         if scripts.lua.tidy() {
             let used = &scripts.counted.interpreter;
             used.store(scripts.lua.used_memory(), Ordering::Relaxed);
@@ -324,6 +334,9 @@ impl Executor {
             limited.map_err(Error::no_interpreter)?;
         }
         let run_limits = RunLimits::start(self, scripts, call, args);
+        if run_limits.is_killed() {
+            return Err(run_limits.stop_killed());
+        }
         let (code, given) = match call {
             ScriptCall::Fcall | ScriptCall::FcallRo => {
                 let known = self.find_function(scripts, name, &run_limits)?;
@@ -577,107 +590,6 @@ fn trip_of(why: Trip, running: Option<&Arc<Running>>) -> Trip {
 
 fn killed(place: &[u8]) -> Error {
     Error::Bytes([KILLED, place].concat())
-}
-
-/// The limits of one run of a script: a time slice, or on a worker no time limit.
-struct RunLimits {
-    slice: Option<Duration>,
-    /// Bytes of the interpreter beyond which the script moves to a worker.
-    memory: Option<usize>,
-    /// Where the bytes of the interpreter are recorded.
-    used: Arc<AtomicUsize>,
-    on_worker: Option<OnWorker>,
-    /// Set to stop the script.
-    kill: Arc<AtomicBool>,
-    /// Whether the script is part of a transaction.
-    inside: bool,
-}
-
-/// Registers a script as running on its worker, until this is dropped.
-struct OnWorker {
-    server: Arc<Server>,
-    worker: Arc<Worker>,
-    running: Arc<Running>,
-}
-
-impl RunLimits {
-    fn start(
-        executor: &Executor,
-        scripts: &ThreadScripts,
-        call: ScriptCall,
-        command: &[&[u8]],
-    ) -> RunLimits {
-        let on_worker = OnWorker::start(executor, call, command);
-        let kill = on_worker.as_ref().map(|on| on.running.kill.clone());
-        RunLimits {
-            slice: executor.thread.slices.then_some(SLICE),
-            memory: executor.thread.slices.then_some(scripts.bytes / 2),
-            used: scripts.counted.interpreter.clone(),
-            on_worker,
-            kill: kill.unwrap_or_else(|| executor.thread.ended.clone()),
-            inside: executor.in_unit(),
-        }
-    }
-
-    fn running(&self) -> Option<&Arc<Running>> {
-        self.on_worker.as_ref().map(|on| &on.running)
-    }
-
-    /// `time` limits what has no slice.
-    fn limits(&self, time: Option<Duration>) -> Limits {
-        Limits {
-            time: self.slice.or(time),
-            kill: Some(self.kill.clone()),
-            memory: self.memory,
-            used: Some(self.used.clone()),
-        }
-    }
-
-    /// The outcome of a request whose script does not compile, or whose library does not load.
-    fn stop(&self, failure: Failure) -> Stop {
-        match failure {
-            Failure::Error { text, .. } => Error::Bytes(text).into(),
-            Failure::Stopped { why, .. } => match (why, &self.on_worker) {
-                (Trip::Killed, Some(on)) if self.inside && on.server.workers.are_stopping() => {
-                    Stop::Conflict
-                }
-                (Trip::Killed, _) => killed(&[]).into(),
-                _ if self.slice.is_some() => Stop::Slow,
-                _ => Error::COMPILES_LONG.into(),
-            },
-        }
-    }
-}
-
-impl OnWorker {
-    fn start(executor: &Executor, call: ScriptCall, command: &[&[u8]]) -> Option<OnWorker> {
-        let (server, worker) = (executor.server.clone(), executor.thread.worker.clone()?);
-        let name = command.get(1).copied().unwrap_or_default();
-        let name = match call {
-            ScriptCall::Eval | ScriptCall::EvalRo => sha1_hex(name).into_bytes(),
-            _ => name.to_ascii_lowercase(),
-        };
-        let running = Arc::new(Running {
-            name,
-            command: command.iter().map(|arg| arg.to_vec()).collect(),
-            is_function: call.is_function(),
-            started: Instant::now(),
-            kill: Arc::default(),
-            wrote: AtomicBool::new(false),
-        });
-        server.workers.start(&worker, running.clone());
-        Some(OnWorker {
-            server,
-            worker,
-            running,
-        })
-    }
-}
-
-impl Drop for OnWorker {
-    fn drop(&mut self) {
-        self.server.workers.stop(&self.worker);
-    }
 }
 
 fn compile(

@@ -393,6 +393,7 @@ impl Executor {
         goes_on: bool,
         reply: &mut Reply,
     ) -> Result<(), Stop> {
+        self.request.scripts_begun = 0;
         reply.array(queue.len());
         let mut lacks_rows = false;
         for request in queue {

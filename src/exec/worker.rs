@@ -174,6 +174,8 @@ impl Executor {
     ) -> (Outcome, Option<Vec<ColdRead>>) {
         self.request.accesses_noted = job.noted;
         self.request.waited = job.waited;
+        self.request.scripts = std::mem::take(&mut job.scripts);
+        self.request.scripts_begun = 0;
         let retry = Retry {
             shown: job.shown,
             seed: job.seed,
@@ -191,6 +193,7 @@ impl Executor {
         job.shown = self.request.retry.shown;
         job.seed = self.request.retry.seed;
         job.noted = self.request.accesses_noted;
+        job.scripts = std::mem::take(&mut self.request.scripts);
         (outcome, reads)
     }
 

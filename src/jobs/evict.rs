@@ -239,7 +239,7 @@ impl Evict {
         let (accesses, now_ms) = (&self.server.accesses, clock::unix_ms());
         let rank = |(_, one): &Drawn| match config.lfu() {
             Some(lfu) => u64::from(accesses.frequency(one.hash, now_ms, lfu)),
-            None => u64::MAX - accesses.idle_s(one.hash, now_ms),
+            None => u64::from(u32::MAX - accesses.idle_ticks(one.hash, now_ms)),
         };
         if !is_any(config.max_disk_policy) {
             let chosen = drawn.len().div_ceil(RUNS * RUN / CHOSEN);

@@ -16,6 +16,12 @@ const WAYS: usize = 8;
 const SETS: usize = 1 << 14;
 /// The most: the bits of a hash beside the tag choose among them.
 const MOST_SETS: usize = 1 << 30;
+/// Times are known to such a part of a second, so that what was used last is not taken for what was used
+/// shortly before.
+const TICKS_PER_S: u32 = 16;
+/// How long before the start of the server ticks begin: about a year, so that it can be told when a key
+/// was last used elsewhere. The other seven years of 32 bits are left for the time that it runs.
+const BEFORE_START_S: u64 = 365 * 24 * 60 * 60;
 /// Initial frequency of a key.
 const FREQUENCY_FIRST: u8 = 5;
 
@@ -23,13 +29,13 @@ const FREQUENCY_FIRST: u8 = 5;
 #[derive(Debug, Default)]
 struct Set([AtomicU64; WAYS]);
 
-/// `tag (24) ‖ frequency (8) ‖ Unix s (32)`; 0 if empty.
+/// `tag (24) ‖ frequency (8) ‖ time in ticks (32)`; 0 if empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slot(u64);
 
 impl Slot {
-    fn new(tag: u64, frequency: u8, at_s: u32) -> Slot {
-        Slot(tag << 40 | u64::from(frequency) << 32 | u64::from(at_s))
+    fn new(tag: u64, frequency: u8, at: u32) -> Slot {
+        Slot(tag << 40 | u64::from(frequency) << 32 | u64::from(at))
     }
 
     fn tag(self) -> u64 {
@@ -40,7 +46,7 @@ impl Slot {
         (self.0 >> 32) as u8
     }
 
-    fn at_s(self) -> u32 {
+    fn at(self) -> u32 {
         self.0 as u32
     }
 }
@@ -55,8 +61,8 @@ pub struct Lfu {
 }
 
 impl Lfu {
-    fn decayed(self, slot: Slot, now_s: u32) -> u8 {
-        let minutes = now_s.saturating_sub(slot.at_s()) / 60;
+    fn decayed(self, slot: Slot, now: u32) -> u8 {
+        let minutes = now.saturating_sub(slot.at()) / (60 * TICKS_PER_S);
         let steps = minutes.checked_div(self.decay_min).unwrap_or(0);
         let steps = u8::try_from(steps).unwrap_or(u8::MAX);
         slot.frequency().saturating_sub(steps)
@@ -74,7 +80,8 @@ impl Lfu {
 #[derive(Debug)]
 pub struct Accesses {
     sets: HugeVec<Set>,
-    started_s: u32,
+    /// The time of tick 0.
+    epoch_ms: UnixMs,
 }
 
 impl Accesses {
@@ -85,7 +92,7 @@ impl Accesses {
         let sets = (wanted.max(1).ilog2()).min(MOST_SETS.ilog2());
         Accesses {
             sets: (0..SETS.max(1 << sets)).map(|_| Set::default()).collect(),
-            started_s: seconds(now_ms),
+            epoch_ms: UnixMs(now_ms.0.saturating_sub(BEFORE_START_S * 1000)),
         }
     }
 
@@ -97,26 +104,26 @@ impl Accesses {
     /// Records an access to the key with this hash; counts its frequency only with `lfu`.
     pub fn touch(&self, hash: u64, now_ms: UnixMs, lfu: Option<Lfu>) {
         let (set, tag) = self.place(hash);
-        let now_s = seconds(now_ms);
+        let now = self.tick(now_ms);
         let mut oldest = (u32::MAX, &set.0[0]);
         for way in &set.0 {
             let slot = Slot(way.load(Ordering::Relaxed));
             if slot.0 != 0 && slot.tag() == tag {
                 let frequency = match lfu {
-                    Some(lfu) => lfu.risen(lfu.decayed(slot, now_s)),
+                    Some(lfu) => lfu.risen(lfu.decayed(slot, now)),
                     None => slot.frequency(),
                 };
-                let new = Slot::new(tag, frequency, now_s);
+                let new = Slot::new(tag, frequency, now);
                 if new != slot {
                     way.store(new.0, Ordering::Relaxed);
                 }
                 return;
             }
-            if slot.at_s() < oldest.0 {
-                oldest = (slot.at_s(), way);
+            if slot.at() < oldest.0 {
+                oldest = (slot.at(), way);
             }
         }
-        let slot = Slot::new(tag, FREQUENCY_FIRST, now_s);
+        let slot = Slot::new(tag, FREQUENCY_FIRST, now);
         oldest.1.store(slot.0, Ordering::Relaxed);
     }
 
@@ -126,39 +133,51 @@ impl Accesses {
         // Ensures that there is a slot.
         self.touch(hash, now_ms, None);
         let (set, tag) = self.place(hash);
-        let now_s = seconds(now_ms);
+        let now = self.tick(now_ms);
         for way in &set.0 {
             let slot = Slot(way.load(Ordering::Relaxed));
             if slot.0 == 0 || slot.tag() != tag {
                 continue;
             }
-            let idle_s = u32::try_from(idle_s.unwrap_or(0)).unwrap_or(u32::MAX);
+            let idle = idle_s.unwrap_or(0).saturating_mul(TICKS_PER_S.into());
             // 0 would be an empty slot.
-            let at_s = now_s.saturating_sub(idle_s).max(1);
+            let at = now
+                .saturating_sub(u32::try_from(idle).unwrap_or(u32::MAX))
+                .max(1);
             let frequency = frequency.unwrap_or(slot.frequency());
-            way.store(Slot::new(tag, frequency, at_s).0, Ordering::Relaxed);
+            way.store(Slot::new(tag, frequency, at).0, Ordering::Relaxed);
             return;
         }
     }
 
     /// Seconds since the last access; for an unknown key a lower bound.
     pub fn idle_s(&self, hash: u64, now_ms: UnixMs) -> u64 {
+        u64::from(self.idle_ticks(hash, now_ms) / TICKS_PER_S)
+    }
+
+    /// The same, in parts of a second.
+    pub fn idle_ticks(&self, hash: u64, now_ms: UnixMs) -> u32 {
         let (set, tag) = self.place(hash);
-        let used_s = match find(set, tag) {
-            Some(slot) => slot.at_s(),
+        let used = match find(set, tag) {
+            Some(slot) => slot.at(),
             None => {
                 let times = set.0.iter().map(|way| Slot(way.load(Ordering::Relaxed)));
-                let oldest_s = times.map(Slot::at_s).min().unwrap_or(0);
-                oldest_s.max(self.started_s)
+                let oldest = times.map(Slot::at).min().unwrap_or(0);
+                oldest.max(BEFORE_START_S as u32 * TICKS_PER_S)
             }
         };
-        seconds(now_ms).saturating_sub(used_s).into()
+        self.tick(now_ms).saturating_sub(used)
     }
 
     /// The frequency of accesses, on a logarithmic scale from 0 to 255.
     pub fn frequency(&self, hash: u64, now_ms: UnixMs, lfu: Lfu) -> u8 {
         let (set, tag) = self.place(hash);
-        find(set, tag).map_or(0, |slot| lfu.decayed(slot, seconds(now_ms)))
+        find(set, tag).map_or(0, |slot| lfu.decayed(slot, self.tick(now_ms)))
+    }
+
+    fn tick(&self, time: UnixMs) -> u32 {
+        let ticks = time.0.saturating_sub(self.epoch_ms.0) * u64::from(TICKS_PER_S) / 1000;
+        u32::try_from(ticks).unwrap_or(u32::MAX)
     }
 
     fn place(&self, hash: u64) -> (&Set, u64) {
@@ -169,10 +188,6 @@ impl Accesses {
 fn find(set: &Set, tag: u64) -> Option<Slot> {
     let mut slots = set.0.iter().map(|way| Slot(way.load(Ordering::Relaxed)));
     slots.find(|slot| slot.0 != 0 && slot.tag() == tag)
-}
-
-fn seconds(time: UnixMs) -> u32 {
-    u32::try_from(time.0 / 1000).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -204,6 +219,16 @@ mod tests {
     }
 
     #[test]
+    fn what_was_used_shortly_before_is_older() {
+        let accesses = Accesses::new(START_MS, 0);
+        for n in 0..8 {
+            accesses.touch(n << 40, START_MS + 125 * n, None);
+        }
+        let idle = (0..8).map(|n| accesses.idle_ticks(n << 40, START_MS + 1_000));
+        assert_eq!(idle.collect::<Vec<_>>(), [16, 14, 12, 10, 8, 6, 4, 2]);
+    }
+
+    #[test]
     fn what_another_server_remembers_holds_here() {
         let accesses = Accesses::new(START_MS, 0);
         let lfu = Lfu {
@@ -215,7 +240,7 @@ mod tests {
         accesses.remember(7, START_MS, None, Some(100));
         assert_eq!(accesses.frequency(7, START_MS, lfu), 100);
         accesses.remember(8, START_MS, Some(u64::MAX), None);
-        assert_eq!(accesses.idle_s(8, START_MS), START_MS.0 / 1_000 - 1);
+        assert_eq!(accesses.idle_s(8, START_MS), BEFORE_START_S - 1);
     }
 
     #[test]
@@ -224,7 +249,7 @@ mod tests {
             let accesses = Accesses::new(START_MS, bytes);
             let hash = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
             for n in 0..400_000 {
-                accesses.touch(hash(n), START_MS + 1_000 * n, None);
+                accesses.touch(hash(n), START_MS + 100 * n, None);
             }
             let is_known = |n: &u64| find_in(&accesses, hash(*n));
             (0..400_000).filter(is_known).count()

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub struct Evicting {
     /// While keys can be evicted: commands wait while fewer bytes are left. Otherwise 0.
     least: AtomicU64,
+    /// What the long requests that run will take of the disk, in bytes.
+    written: AtomicU64,
     /// Whether a command waited since the evict thread asked last.
     waited: AtomicBool,
     /// Whether commands have waited for long, and nothing that runs could bring space.
@@ -23,6 +25,21 @@ impl Evicting {
     /// Commands wait until the evict thread has looked for the first time.
     pub fn begin(&self) {
         self.wait_below(u64::MAX);
+    }
+
+    /// A request that takes so many bytes of the disk begins, while commands wait for keys to be evicted.
+    /// Returns what is to be given back by [`Evicting::end_writing`]: 0 if nothing waits.
+    pub(super) fn begin_writing(&self, bytes: u64) -> u64 {
+        if self.least.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        self.written.fetch_add(bytes, Ordering::Relaxed);
+        bytes
+    }
+
+    /// See [`Evicting::begin_writing`].
+    pub(super) fn end_writing(&self, bytes: u64) {
+        self.written.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Whether a command waited since the last call.
@@ -47,19 +64,27 @@ impl Evicting {
     }
 }
 
+/// What a commit of so many bytes takes of the disk at first: space in the log and in tables.
+pub fn on_disk(bytes: usize) -> u64 {
+    2 * bytes as u64
+}
+
 impl Server {
     /// Whether a command of `bytes` that may add data waits until keys are evicted: it would use up
-    /// the last space, or find none.
-    pub fn awaits_eviction(&self, bytes: usize) -> bool {
+    /// the last space, or find none. What the requests that run will take is not there for it, but for
+    /// `own` bytes that are counted for this one already.
+    pub fn awaits_eviction(&self, bytes: usize, own: u64) -> bool {
         let least = self.evicting.least.load(Ordering::Relaxed);
         if least == 0 {
             return false;
         }
-        // A commit takes space in the log and in tables. Eviction makes room for twice the least: a
+        // Eviction makes room for twice the least: a
         // command that needs nearly as much is refused rather than kept waiting.
-        let needed = (2 * bytes as u64).min(least / 2);
+        let needed = on_disk(bytes).min(least / 2);
+        let others = (self.evicting.written.load(Ordering::Relaxed)).saturating_sub(own);
         let disk = &self.engine.disk;
-        let waits = disk.is_low() || disk.left() < least.saturating_add(needed);
+        let wanted = least.saturating_add(needed).saturating_add(others);
+        let waits = disk.is_low() || disk.left() < wanted;
         if waits {
             self.evicting.waited.store(true, Ordering::Relaxed);
         }

@@ -229,9 +229,23 @@ pub struct Loan {
     server: Arc<Server>,
     bytes: u64,
     input: usize,
+    /// What the request will take of the disk; counted while keys are evicted.
+    on_disk: u64,
 }
 
 impl Loan {
+    /// Counts what the request will take of the disk, until the loan is given back.
+    pub fn count_on_disk(&mut self, bytes: u64) {
+        let evicting = &self.server.evicting;
+        evicting.end_writing(self.on_disk);
+        self.on_disk = evicting.begin_writing(bytes);
+    }
+
+    /// What was counted so.
+    pub fn on_disk(&self) -> u64 {
+        self.on_disk
+    }
+
     /// The part of the loan for the bytes of the request itself.
     pub fn input_bytes(&self) -> usize {
         self.input
@@ -240,6 +254,7 @@ impl Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
+        self.server.evicting.end_writing(self.on_disk);
         self.server.client_memory.take_back(self.bytes);
         self.server.make_room();
     }
@@ -309,6 +324,7 @@ impl Server {
             server: self.clone(),
             bytes: 0,
             input: 0,
+            on_disk: 0,
         });
         loan.bytes += more;
         loan.input = loan.input.max(bytes);

@@ -140,6 +140,32 @@ impl Taken {
     }
 }
 
+/// Draws one of so many commands for a thread. Most commands only count down.
+#[derive(Debug, Default)]
+pub struct Draw {
+    ratio: u64,
+    left: u64,
+}
+
+impl Draw {
+    /// Draws whether to take a command into account for the keys, as one of `ratio`; the gaps between two
+    /// of them are random.
+    fn next(&mut self, ratio: u64) -> bool {
+        if ratio <= 1 {
+            return true;
+        }
+        if self.ratio != ratio {
+            *self = Draw { ratio, left: 0 };
+        }
+        if self.left == 0 {
+            // On average `ratio` commands from one that is drawn to the next.
+            self.left = fastrand::u64(1..2 * ratio);
+        }
+        self.left -= 1;
+        self.left == 0
+    }
+}
+
 /// A collection, running or over.
 #[derive(Debug)]
 struct Collection {
@@ -205,6 +231,10 @@ pub struct HotKeys {
     sample: AtomicU64,
     /// Whether it has selected slots.
     selects: AtomicBool,
+    /// When the running collection ends by itself, Unix ms.
+    due_ms: AtomicU64,
+    /// Time in µs and bytes of the commands that were not drawn, besides `all` of the collection.
+    undrawn: [AtomicU64; 2],
     collection: Mutex<Option<Collection>>,
 }
 
@@ -226,6 +256,14 @@ impl HotKeys {
         }
         self.sample.store(u64::from(plan.sample), Ordering::Relaxed);
         self.selects.store(plan.slots.is_some(), Ordering::Relaxed);
+        let due_ms = match plan.duration_ms {
+            0 => u64::MAX,
+            duration_ms => now_ms.0.saturating_add(duration_ms),
+        };
+        self.due_ms.store(due_ms, Ordering::Relaxed);
+        for undrawn in &self.undrawn {
+            undrawn.store(0, Ordering::Relaxed);
+        }
         let (cpu, net) = (Top::new(plan.count), Top::new(plan.count));
         *collection = Some(Collection {
             plan,
@@ -277,19 +315,16 @@ impl HotKeys {
     }
 
     /// Draws whether to take a command into account for the keys.
-    pub fn draws(&self) -> bool {
-        match self.sample.load(Ordering::Relaxed) {
-            0 | 1 => true,
-            ratio => fastrand::u64(..ratio) == 0,
-        }
+    pub fn draws(&self, draw: &mut Draw) -> bool {
+        draw.next(self.sample.load(Ordering::Relaxed))
     }
 
     /// Counts what commands have taken that were not drawn. A thread adds that up and tells it at the
-    /// end of a tick, so that such a command takes no lock.
-    pub fn add_undrawn(&self, undrawn: Taken, now_ms: UnixMs) {
-        let mut collection = self.collection.lock();
-        if let Some(running) = self.running(&mut collection, now_ms) {
-            running.all.add(undrawn);
+    /// end of a tick.
+    pub fn add_undrawn(&self, taken: Taken, now_ms: UnixMs) {
+        if self.is_active() && now_ms.0 < self.due_ms.load(Ordering::Relaxed) {
+            self.undrawn[0].fetch_add(taken.us, Ordering::Relaxed);
+            self.undrawn[1].fetch_add(taken.bytes, Ordering::Relaxed);
         }
     }
 
@@ -356,6 +391,12 @@ impl HotKeys {
         let mut collection = self.collection.lock();
         let found = collection.as_mut()?;
         found.end_if_due(now_ms);
+        let mut all = found.all;
+        let [us, bytes] = &self.undrawn;
+        all.add(Taken {
+            us: us.load(Ordering::Relaxed),
+            bytes: bytes.load(Ordering::Relaxed),
+        });
         Some(Findings {
             active: found.took_ms.is_none(),
             plan: found.plan.clone(),
@@ -364,7 +405,7 @@ impl HotKeys {
                 .took_ms
                 .unwrap_or_else(|| now_ms.since(found.began_ms)),
             used: found.used,
-            all: found.all,
+            all,
             selected: found.selected,
             sampled: found.sampled,
             net_bytes: found.net.total,
@@ -438,5 +479,39 @@ mod tests {
         assert_eq!(hot.findings(at(5000)).unwrap().all.us, 7);
         assert!(!hot.stop(at(5000)));
         assert!(hot.reset(at(5000)) && hot.findings(at(5000)).is_none());
+    }
+
+    #[test]
+    fn what_is_not_drawn_counts_until_the_collection_is_due() {
+        let plan = Plan {
+            cpu: true,
+            net: false,
+            count: 10,
+            duration_ms: 1000,
+            sample: 100,
+            slots: None,
+        };
+        let hot = HotKeys::default();
+        let at = |ms: u64| UnixMs(1_800_000_000_000 + ms);
+        let taken = Taken { us: 7, bytes: 100 };
+        for _ in 0..2 {
+            assert!(hot.start(plan.clone(), Used::default(), at(0)));
+            hot.note([b"a".as_slice()].into_iter(), taken, true, at(1));
+            hot.add_undrawn(taken, at(999));
+            hot.add_undrawn(taken, at(1000));
+            let found = hot.findings(at(1000)).unwrap();
+            assert_eq!((found.all.us, found.all.bytes), (14, 200));
+            assert_eq!(found.sampled.us, 7);
+        }
+    }
+
+    #[test]
+    fn one_of_so_many_commands_is_drawn() {
+        let mut draw = Draw::default();
+        for ratio in [1, 2, 10, 1_000] {
+            let commands = 100_000 * ratio;
+            let drawn = (0..commands).filter(|_| draw.next(ratio)).count();
+            assert!((98_000..=102_000).contains(&drawn), "1 of {ratio}: {drawn}");
+        }
     }
 }

@@ -89,6 +89,8 @@ pub struct Job {
     pub attempts: Option<Attempts>,
     /// The state of the random numbers before the first attempt.
     pub seed: Option<u64>,
+    /// The scripts that it has begun, in order.
+    pub scripts: Vec<Begun>,
 }
 
 impl Job {
@@ -107,6 +109,7 @@ impl Job {
             wanted_since_ms: UnixMs::NONE,
             attempts: Some(Attempts::default()),
             seed: None,
+            scripts: Vec::new(),
         }
     }
 }
@@ -133,7 +136,8 @@ pub struct Figures {
     pub queued: usize,
 }
 
-/// A script that runs on a worker.
+/// A script that a worker has begun. It stays the same if it is taken back and begins again, so that
+/// it can be killed meanwhile.
 #[derive(Debug)]
 pub struct Running {
     /// Its SHA-1, or the name of the function.
@@ -148,6 +152,42 @@ pub struct Running {
     pub kill: Arc<AtomicBool>,
     /// Whether it has written.
     pub wrote: AtomicBool,
+    /// Whether it is over, though its transaction may go on.
+    pub is_over: AtomicBool,
+}
+
+/// How an attempt to run a script came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attempted {
+    /// The script begins again.
+    TakenBack,
+    /// It is over.
+    Ended,
+}
+
+impl Running {
+    /// Called after each attempt.
+    pub fn note_attempt(&self, attempted: Attempted) {
+        match attempted {
+            Attempted::TakenBack => self.wrote.store(false, Ordering::Release),
+            Attempted::Ended => self.is_over.store(true, Ordering::Release),
+        }
+    }
+}
+
+/// Keeps a script among those that can be killed, until this is dropped: when its request is over.
+#[derive(Debug)]
+pub struct Begun {
+    /// The script.
+    pub running: Arc<Running>,
+    /// All of them.
+    all: Arc<Mutex<Vec<Arc<Running>>>>,
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        (self.all.lock()).retain(|running| !Arc::ptr_eq(running, &self.running));
+    }
 }
 
 /// Why a script is not killed.
@@ -211,6 +251,8 @@ pub struct Workers {
     all: RwLock<Vec<Arc<Worker>>, { Lock::Workers as u8 }>,
     /// Number of workers that run a script; read often.
     running: AtomicUsize,
+    /// The scripts of requests that are not over.
+    begun: Arc<Mutex<Vec<Arc<Running>>>>,
     jobs: (Sender<Option<Job>>, Receiver<Option<Job>>),
     /// Those that have had their turn.
     long_jobs: (Sender<Option<Job>>, Receiver<Option<Job>>),
@@ -233,6 +275,7 @@ impl Default for Workers {
         Workers {
             all: RwLock::default(),
             running: AtomicUsize::new(0),
+            begun: Arc::default(),
             jobs: bounded(QUEUE),
             long_jobs: bounded(QUEUE),
             ready: Mutex::default(),
@@ -420,14 +463,22 @@ impl Workers {
         taken
     }
 
-    /// Registers a running script.
-    pub fn start(&self, worker: &Worker, running: Arc<Running>) {
-        worker.now.lock().script = Some(running.clone());
-        self.running.fetch_add(1, Ordering::Release);
+    /// Registers a script that begins for the first time.
+    pub fn begin(&self, running: Running) -> Begun {
+        let running = Arc::new(running);
+        self.begun.lock().push(running.clone());
         // Must come after the registration: a stop sets its flag and then looks for scripts.
         if self.stopping.load(Ordering::Acquire) {
             running.kill.store(true, Ordering::Release);
         }
+        let all = self.begun.clone();
+        Begun { running, all }
+    }
+
+    /// Registers a script as running on a worker.
+    pub fn start(&self, worker: &Worker, running: Arc<Running>) {
+        worker.now.lock().script = Some(running);
+        self.running.fetch_add(1, Ordering::Release);
     }
 
     /// Ends the registration of a script.
@@ -503,10 +554,12 @@ impl Workers {
     /// # Errors
     /// The reason why there is none.
     pub fn kill(&self, function: bool) -> Result<(), NotKilled> {
-        let running = self.running();
+        let mut running = self.begun.lock().clone();
+        running.retain(|running| !running.is_over.load(Ordering::Acquire));
         if running.is_empty() {
             return Err(NotKilled::NotBusy);
         }
+        running.sort_by_key(|running| running.started);
         let mut of_sort = running.iter().filter(|r| r.is_function == function);
         let wrote = |r: &&Arc<Running>| r.wrote.load(Ordering::Acquire);
         let ends = |r: &&Arc<Running>| r.kill.load(Ordering::Acquire);
@@ -553,10 +606,8 @@ impl Workers {
     /// requests are not begun.
     pub fn stop_all(&self) {
         self.stopping.store(true, Ordering::Release);
-        for worker in &*self.all.read() {
-            if let Some(running) = &worker.now.lock().script {
-                running.kill.store(true, Ordering::Release);
-            }
+        for running in &*self.begun.lock() {
+            running.kill.store(true, Ordering::Release);
         }
         self.wake_for_stop();
     }

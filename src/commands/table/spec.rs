@@ -777,6 +777,14 @@ impl Command {
         Some(())
     }
 
+    /// Whether each call that has the arguments it must have names a key.
+    pub fn always_has_keys(&self) -> bool {
+        let is_there = |spec: &KeySpec| {
+            matches!(spec.begin, Begin::Index(_)) && matches!(spec.find, Find::Range { .. })
+        };
+        self.keys.iter().any(is_there)
+    }
+
     /// The indices of all keys in `args`, in the order of the specs. `None` if the arguments
     /// do not fit a spec.
     pub fn key_indices(&self, args: &[&[u8]]) -> Option<SmallVec<[usize; 8]>> {

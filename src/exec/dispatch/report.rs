@@ -144,12 +144,19 @@ impl Executor {
         }
         let taken = Taken { us: usec, bytes };
         let hotkeys = &self.server.hotkeys;
-        let drawn = hotkeys.draws();
-        if !drawn && !hotkeys.needs_all() {
+        let drawn = hotkeys.draws(&mut self.thread.hot_draw);
+        let is_looked_at = drawn || hotkeys.needs_all();
+        if !is_looked_at && found.command.always_has_keys() {
             self.tick.undrawn.add(taken);
             return;
         }
         let indices = found.command.key_indices(args).unwrap_or_default();
+        if !is_looked_at {
+            if !indices.is_empty() {
+                self.tick.undrawn.add(taken);
+            }
+            return;
+        }
         let keys = indices.iter().map(|&index| args[index]);
         match self.in_unit() {
             true => {

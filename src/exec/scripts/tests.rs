@@ -636,3 +636,33 @@ fn all_interpreters_together_have_half_of_the_budget() {
     assert!(on_io * threads + on_worker * workers <= (128 << 20).max(least));
     assert!(on_io <= on_worker);
 }
+
+/// Of a transaction's scripts the one that runs is killed, not one that is over.
+#[test]
+fn a_kill_in_a_transaction_hits_the_script_that_runs() {
+    let mut client = Client::new().on_worker();
+    let server = client.server();
+    let endless = "while(1)do\tend";
+    let sha = crate::lua::api::sha1_hex(endless.as_bytes()).into_bytes();
+    let watcher = std::thread::spawn(move || {
+        let runs = || (server.workers.longest()).is_some_and(|running| running.name == sha);
+        while !runs() {
+            std::thread::yield_now();
+        }
+        server.workers.kill(false)
+    });
+    for line in [
+        "MULTI",
+        "EVAL return(1) 0",
+        &format!("EVAL {endless} 0"),
+        "EVAL return(2) 0",
+    ] {
+        client.run(line);
+    }
+    let Value::Array(replies) = client.run("EXEC") else {
+        panic!("no array");
+    };
+    assert_eq!(watcher.join().unwrap(), Ok(()));
+    assert_eq!((&replies[0], &replies[2]), (&Value::Int(1), &Value::Int(2)));
+    fails(&replies[1], "ERR Script killed by user");
+}

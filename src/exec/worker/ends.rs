@@ -4,6 +4,7 @@ use super::*;
 use crate::exec::testing::Client;
 use crate::resp::Value;
 use crate::state::request::Request;
+use crate::state::workers::NotKilled;
 
 fn words(line: &str) -> Vec<&[u8]> {
     line.split(' ').map(str::as_bytes).collect()
@@ -207,5 +208,33 @@ fn one_worker_gives_each_request_only_a_turn() {
     let short = job(&mut another, "SET short 1");
     assert!(turns.parts().0.run_job(short).is_none());
     assert_eq!(client.run("GET short"), Value::Bulk(b"1".to_vec()));
+    client.check();
+}
+
+/// A kill between two attempts was acknowledged and forgotten, or refused because no worker ran the
+/// script at that moment.
+#[test]
+fn a_script_is_killed_between_two_attempts() {
+    let mut client = Client::new();
+    let server = client.server();
+    let mut holder = client.another().on_worker();
+    let (executor, session) = holder.parts();
+    executor.start_tick();
+    let held = executor.run(session, &words("SET held 1"), &mut Reply::new(false));
+    assert_eq!(held, Outcome::Done);
+    let mut another = client.another();
+    let job = job(&mut another, "EVAL redis.call('SET','held',2) 1 held");
+    let mut worker = client.another().on_worker();
+    let again = worker.parts().0.run_job(job);
+    let again = again.expect("its key is held");
+    assert_eq!(server.workers.kill(true), Err(NotKilled::OtherSort));
+    assert_eq!(server.workers.kill(false), Ok(()));
+    executor.finish_tick().unwrap();
+    assert!(worker.parts().0.run_job(again).is_none());
+    let done = server.workers.take_done(another.parts().1.info.thread);
+    let reply = String::from_utf8_lossy(&done[0].reply.buf);
+    assert!(reply.starts_with("-ERR Script killed by user"), "{reply}");
+    assert_eq!(client.run("GET held"), Value::Bulk(b"1".to_vec()));
+    assert_eq!(server.workers.kill(false), Err(NotKilled::NotBusy));
     client.check();
 }

@@ -9,7 +9,8 @@ use super::{Connection, OUTPUT_FREE};
 use crate::base::time::UnixMs;
 use crate::commands::OUT_OF_MEMORY;
 use crate::exec::Executor;
-use crate::state::eviction::{Needs, Refusal, STALLED_MS};
+use crate::state::evicting::on_disk;
+use crate::state::eviction::{Loan, Needs, Refusal, STALLED_MS};
 use std::sync::atomic::Ordering;
 
 /// How long a client waits at most for memory.
@@ -92,7 +93,7 @@ impl Connection {
         // EXEC writes what was queued.
         let queued = self.session.waiting_bytes();
         let writes = bytes + queued;
-        let awaits_eviction = server.awaits_eviction(writes)
+        let awaits_eviction = server.awaits_eviction(writes, self.counted_on_disk())
             && executor.may_add_data(&self.session, &self.parser.head(input));
         self.awaits_eviction = awaits_eviction.then_some(writes);
         if awaits_eviction {
@@ -109,10 +110,19 @@ impl Connection {
         }
         drop(head);
         self.writes_bytes = needs.work_bytes();
-        match needs.work + needs.args_bytes() < LONG_REQUEST {
-            true => Ok(()),
-            false => self.borrow_for(executor, &needs),
+        if needs.work + needs.args_bytes() < LONG_REQUEST {
+            return Ok(());
         }
+        self.borrow_for(executor, &needs)?;
+        if let Some(loan) = self.loan.as_mut().filter(|_| !needs.removes) {
+            loan.count_on_disk(on_disk(needs.work));
+        }
+        Ok(())
+    }
+
+    /// What is counted for the request that is about to run, see [`Loan::count_on_disk`].
+    fn counted_on_disk(&self) -> u64 {
+        self.loan.as_ref().map_or(0, Loan::on_disk)
     }
 
     fn borrow_for(&mut self, executor: &Executor, needs: &Needs) -> Result<(), Refusal> {
@@ -175,7 +185,7 @@ impl Connection {
             let memory = &server.client_memory;
             self.loan.is_none() && memory.is_behind(self.session.info.id)
         };
-        let lacks_space = |bytes| server.awaits_eviction(bytes);
+        let lacks_space = |bytes| server.awaits_eviction(bytes, self.counted_on_disk());
         !self.awaits_eviction.is_some_and(lacks_space)
             && !self.has_no_room(executor)
             && (self.wanted == 0 || !is_behind() && server.find_room(config, self.wanted))
