@@ -158,8 +158,9 @@ struct Request {
     wanted_room: Option<u64>,
     /// On a worker: whether it has waited for the memory of its reply for as long as it may.
     waited_for_room: bool,
-    /// On a worker: the scripts that it has begun, also in earlier attempts, in order.
-    scripts: Vec<Begun>,
+    /// On a worker: the scripts that it has begun, also in earlier attempts, in order; without those that
+    /// are over.
+    scripts: Vec<Option<Begun>>,
     /// How many of them this attempt has begun.
     scripts_begun: usize,
 }
@@ -336,6 +337,7 @@ impl Executor {
     pub fn begin_request(&mut self, lent: usize, bytes: usize, retry: Retry) {
         self.request.bytes = bytes;
         self.request.retry = retry;
+        self.request.scripts.clear();
         self.txn.begin_request(lent);
     }
 

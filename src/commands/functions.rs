@@ -447,7 +447,7 @@ fn show_running(reply: &mut Reply, running: &Running) {
         reply.bulk(arg);
     }
     reply.bulk(b"duration_ms");
-    reply.int(running.started.elapsed().as_millis() as i64);
+    reply.int(running.elapsed().as_millis() as i64);
 }
 
 fn kill(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {

@@ -66,9 +66,6 @@ impl Executor {
         if outcome == Outcome::Cold {
             self.request.retry.seed = first.or(Some(before));
         }
-        if matches!(outcome, Outcome::Done | Outcome::Blocked) {
-            self.request.scripts.clear();
-        }
         // There is no reply yet.
         self.request.must_wait &= outcome != Outcome::Cold;
         self.tick.free += u32::from(!self.request.must_wait);

@@ -67,6 +67,8 @@ pub(super) struct Record {
     calls: Vec<Call>,
     slow: Vec<Slow>,
     hot: Vec<Hot>,
+    /// What commands have taken that HOTKEYS has not drawn, and the time of the last one.
+    undrawn: (Taken, UnixMs),
     /// Codes of error replies.
     errors: Vec<String>,
     /// Commands that were denied.
@@ -89,6 +91,7 @@ pub(super) struct Mark {
     calls: usize,
     slow: usize,
     hot: usize,
+    undrawn: Taken,
     errors: usize,
     denied: usize,
     audited: usize,
@@ -103,12 +106,19 @@ impl Record {
             calls: self.calls.len(),
             slow: self.slow.len(),
             hot: self.hot.len(),
+            undrawn: self.undrawn.0,
             errors: self.errors.len(),
             denied: self.denied.len(),
             audited: self.audited.len(),
             lines: self.lines.len(),
             flushes: self.flushes,
         }
+    }
+
+    /// Adds what a command has taken that HOTKEYS has not drawn.
+    pub fn undrawn(&mut self, taken: Taken, now_ms: UnixMs) {
+        self.undrawn.0.add(taken);
+        self.undrawn.1 = now_ms;
     }
 
     /// Adds a call.
@@ -199,6 +209,10 @@ impl Record {
         self.calls.truncate(calls);
         self.slow.truncate(kept(mark.slow));
         self.hot.truncate(kept(mark.hot));
+        self.undrawn.0 = match mark.flushes == self.flushes {
+            true => mark.undrawn,
+            false => Taken::default(),
+        };
         self.errors.truncate(errors);
         self.denied.truncate(kept(mark.denied));
         self.audited.truncate(kept(mark.audited));
@@ -245,6 +259,10 @@ impl Record {
         for hot in self.hot.drain(..) {
             let keys = hot.keys.iter().map(|key| &**key);
             server.hotkeys.note(keys, hot.taken, hot.drawn, hot.now_ms);
+        }
+        let (undrawn, now_ms) = std::mem::take(&mut self.undrawn);
+        if undrawn != Taken::default() {
+            server.hotkeys.add_undrawn(undrawn, now_ms);
         }
     }
 

@@ -34,7 +34,7 @@ use crate::lua::{self, Failure, Halted, Host, Interpreter, Trip, Which};
 use crate::resp::{FREE_BYTES, Reply};
 use crate::state::acl::Context;
 use crate::state::scripts::{Known, Library, SHORT_TEXT, Script};
-use crate::state::workers::{Attempted, Running};
+use crate::state::workers::Running;
 use crate::state::{Server, Session};
 use crate::storage::txn::Savepoint;
 use crate::types::OpError;
@@ -252,11 +252,9 @@ impl Executor {
         };
         let nth = self.request.scripts_begun;
         let done = self.find_and_run(&mut scripts, call, session, args, reply);
-        if let Some(begun) = self.request.scripts.get(nth) {
-            begun.running.note_attempt(match done {
-                Err(Stop::Conflict | Stop::Slow | Stop::Cold) => Attempted::TakenBack,
-                _ => Attempted::Ended,
-            });
+        let is_taken_back = matches!(done, Err(Stop::Conflict | Stop::Slow | Stop::Cold));
+        if let Some(begun) = self.request.scripts.get_mut(nth).filter(|_| !is_taken_back) {
+            *begun = None;
         }
         if scripts.lua.tidy() {
             let used = &scripts.counted.interpreter;
@@ -526,7 +524,7 @@ impl Executor {
             let began = Instant::now();
             let running = run_limits.running();
             if let Some(running) = running {
-                running.wrote.store(false, Ordering::Release);
+                running.forget_writes();
             }
             let limits = run_limits.limits(None);
             let mut host = ScriptHost {
@@ -548,6 +546,16 @@ impl Executor {
             if running.is_some() && began.elapsed() < SLICE / 2 {
                 code.is_slow().store(false, Ordering::Relaxed);
             }
+            let done = match done {
+                Ok(()) | Err(Failure::Error { .. }) if running.is_some_and(|r| !r.end()) => {
+                    let place = Vec::new();
+                    Err(Failure::Stopped {
+                        why: Trip::Killed,
+                        place,
+                    })
+                }
+                done => done,
+            };
             match done {
                 Ok(()) => return Ok(self.end_unit()?),
                 Err(Failure::Error { text, .. })
@@ -656,8 +664,9 @@ impl ScriptHost<'_> {
         self.executor.find_command(&self.session, args)?;
         if command.is_write()
             && let Some(running) = &self.running
+            && !running.note_write()
         {
-            running.wrote.store(true, Ordering::Release);
+            return Err(Stop::Conflict);
         }
         self.session.resp3 = reply.resp3;
         let before = (!self.replicates).then(|| self.executor.txn.savepoint());

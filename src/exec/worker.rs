@@ -174,14 +174,13 @@ impl Executor {
     ) -> (Outcome, Option<Vec<ColdRead>>) {
         self.request.accesses_noted = job.noted;
         self.request.waited = job.waited;
-        self.request.scripts = std::mem::take(&mut job.scripts);
-        self.request.scripts_begun = 0;
         let retry = Retry {
             shown: job.shown,
             seed: job.seed,
             ..Retry::default()
         };
         self.begin_request(job.lent, job.request.len(), retry);
+        self.request.scripts = std::mem::take(&mut job.scripts);
         self.request.in_memory = job.attempts.is_some();
         let outcome = self.run(&mut job.session, &job.request.args(), reply);
         self.request.in_memory = false;

@@ -137,7 +137,8 @@ impl Evict {
         self.owed
             .decay(self.can_evict && (!is_scarce || brings), Instant::now());
         // After the quota was lowered, more may be used than it allows.
-        let mut lacking = (margin + disk.used.saturating_sub(disk.quota))
+        let over = disk.used.saturating_sub(disk.quota);
+        let mut lacking = (margin + over + self.server.evicting.expected())
             .saturating_sub(spare)
             .saturating_sub(self.owed.bytes());
         self.can_evict = true;

@@ -9,7 +9,7 @@ use super::look_ahead::{LookAhead, next_key};
 use crate::base::time::UnixMs;
 use crate::commands::acl::certificate;
 use crate::exec::{Executor, Outcome, Retry};
-use crate::resp::{FREE_BYTES, Limits, Parser, Progress, ProtocolError, Reply};
+use crate::resp::{Args, FREE_BYTES, Limits, Parser, Progress, ProtocolError, Reply};
 use crate::state::acl::Login;
 use crate::state::clients::ClientFlags;
 use crate::state::eviction::{Loan, Refusal};
@@ -747,7 +747,8 @@ impl Connection {
     }
 
     fn run_one(&mut self, executor: &mut Executor, input: &[u8], consumed: usize) -> Outcome {
-        let args = self.parser.args(input);
+        let mut args = Args::new();
+        self.parser.read_args(input, &mut args);
         if args.is_empty() {
             return Outcome::Done;
         }

@@ -176,7 +176,15 @@ impl Parser {
     /// the last [`Parser::advance`]) or, for quoted inline requests, of the parser.
     #[inline]
     pub fn args<'a>(&'a self, buf: &'a [u8]) -> Args<'a> {
-        self.args_in(buf).collect()
+        let mut args = Args::new();
+        self.read_args(buf, &mut args);
+        args
+    }
+
+    /// [`Parser::args`] for a place that is there already: a returned list would be copied to it.
+    #[inline]
+    pub fn read_args<'a>(&'a self, buf: &'a [u8], args: &mut Args<'a>) {
+        args.extend(self.args_in(buf));
     }
 
     /// The first two arguments, or fewer if the request has no more or they have not arrived. A

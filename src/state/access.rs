@@ -17,11 +17,11 @@ const SETS: usize = 1 << 14;
 /// The most: the bits of a hash beside the tag choose among them.
 const MOST_SETS: usize = 1 << 30;
 /// Times are known to such a part of a second, so that what was used last is not taken for what was used
-/// shortly before.
+/// shortly before. They have 32 bits and wrap around after eight years: a key counts as idle for half of
+/// that at the most.
 const TICKS_PER_S: u32 = 16;
-/// How long before the start of the server ticks begin: about a year, so that it can be told when a key
-/// was last used elsewhere. The other seven years of 32 bits are left for the time that it runs.
-const BEFORE_START_S: u64 = 365 * 24 * 60 * 60;
+/// The longest idle time, in ticks.
+const MOST_IDLE: u32 = i32::MAX as u32;
 /// Initial frequency of a key.
 const FREQUENCY_FIRST: u8 = 5;
 
@@ -46,8 +46,17 @@ impl Slot {
         (self.0 >> 32) as u8
     }
 
-    fn at(self) -> u32 {
-        self.0 as u32
+    /// How long it was not used, in ticks. A time to come counts as now.
+    fn idle(self, now: u32) -> u32 {
+        now.wrapping_sub(self.0 as u32).cast_signed().max(0) as u32
+    }
+
+    /// The same, but an empty one was used before all others.
+    fn age(self, now: u32) -> u32 {
+        match self.0 {
+            0 => u32::MAX,
+            _ => self.idle(now),
+        }
     }
 }
 
@@ -62,7 +71,7 @@ pub struct Lfu {
 
 impl Lfu {
     fn decayed(self, slot: Slot, now: u32) -> u8 {
-        let minutes = now.saturating_sub(slot.at()) / (60 * TICKS_PER_S);
+        let minutes = slot.idle(now) / (60 * TICKS_PER_S);
         let steps = minutes.checked_div(self.decay_min).unwrap_or(0);
         let steps = u8::try_from(steps).unwrap_or(u8::MAX);
         slot.frequency().saturating_sub(steps)
@@ -80,8 +89,7 @@ impl Lfu {
 #[derive(Debug)]
 pub struct Accesses {
     sets: HugeVec<Set>,
-    /// The time of tick 0.
-    epoch_ms: UnixMs,
+    started_ms: UnixMs,
 }
 
 impl Accesses {
@@ -92,7 +100,7 @@ impl Accesses {
         let sets = (wanted.max(1).ilog2()).min(MOST_SETS.ilog2());
         Accesses {
             sets: (0..SETS.max(1 << sets)).map(|_| Set::default()).collect(),
-            epoch_ms: UnixMs(now_ms.0.saturating_sub(BEFORE_START_S * 1000)),
+            started_ms: now_ms,
         }
     }
 
@@ -104,8 +112,8 @@ impl Accesses {
     /// Records an access to the key with this hash; counts its frequency only with `lfu`.
     pub fn touch(&self, hash: u64, now_ms: UnixMs, lfu: Option<Lfu>) {
         let (set, tag) = self.place(hash);
-        let now = self.tick(now_ms);
-        let mut oldest = (u32::MAX, &set.0[0]);
+        let now = ticks(now_ms.0) as u32;
+        let mut oldest = (0, &set.0[0]);
         for way in &set.0 {
             let slot = Slot(way.load(Ordering::Relaxed));
             if slot.0 != 0 && slot.tag() == tag {
@@ -119,8 +127,9 @@ impl Accesses {
                 }
                 return;
             }
-            if slot.at() < oldest.0 {
-                oldest = (slot.at(), way);
+            let age = slot.age(now);
+            if age > oldest.0 {
+                oldest = (age, way);
             }
         }
         let slot = Slot::new(tag, FREQUENCY_FIRST, now);
@@ -133,17 +142,14 @@ impl Accesses {
         // Ensures that there is a slot.
         self.touch(hash, now_ms, None);
         let (set, tag) = self.place(hash);
-        let now = self.tick(now_ms);
+        let now = ticks(now_ms.0) as u32;
         for way in &set.0 {
             let slot = Slot(way.load(Ordering::Relaxed));
             if slot.0 == 0 || slot.tag() != tag {
                 continue;
             }
             let idle = idle_s.unwrap_or(0).saturating_mul(TICKS_PER_S.into());
-            // 0 would be an empty slot.
-            let at = now
-                .saturating_sub(u32::try_from(idle).unwrap_or(u32::MAX))
-                .max(1);
+            let at = now.wrapping_sub(u32::try_from(idle).unwrap_or(MOST_IDLE).min(MOST_IDLE));
             let frequency = frequency.unwrap_or(slot.frequency());
             way.store(Slot::new(tag, frequency, at).0, Ordering::Relaxed);
             return;
@@ -158,26 +164,22 @@ impl Accesses {
     /// The same, in parts of a second.
     pub fn idle_ticks(&self, hash: u64, now_ms: UnixMs) -> u32 {
         let (set, tag) = self.place(hash);
-        let used = match find(set, tag) {
-            Some(slot) => slot.at(),
-            None => {
-                let times = set.0.iter().map(|way| Slot(way.load(Ordering::Relaxed)));
-                let oldest = times.map(Slot::at).min().unwrap_or(0);
-                oldest.max(BEFORE_START_S as u32 * TICKS_PER_S)
-            }
-        };
-        self.tick(now_ms).saturating_sub(used)
+        let now = ticks(now_ms.0) as u32;
+        find(set, tag).map_or_else(
+            || {
+                let ages = (set.0.iter()).map(|way| Slot(way.load(Ordering::Relaxed)).age(now));
+                let since_start = u32::try_from(ticks(now_ms.since(self.started_ms)));
+                let oldest = ages.max().unwrap_or(MOST_IDLE);
+                oldest.min(since_start.unwrap_or(MOST_IDLE)).min(MOST_IDLE)
+            },
+            |slot| slot.idle(now),
+        )
     }
 
     /// The frequency of accesses, on a logarithmic scale from 0 to 255.
     pub fn frequency(&self, hash: u64, now_ms: UnixMs, lfu: Lfu) -> u8 {
         let (set, tag) = self.place(hash);
-        find(set, tag).map_or(0, |slot| lfu.decayed(slot, self.tick(now_ms)))
-    }
-
-    fn tick(&self, time: UnixMs) -> u32 {
-        let ticks = time.0.saturating_sub(self.epoch_ms.0) * u64::from(TICKS_PER_S) / 1000;
-        u32::try_from(ticks).unwrap_or(u32::MAX)
+        find(set, tag).map_or(0, |slot| lfu.decayed(slot, ticks(now_ms.0) as u32))
     }
 
     fn place(&self, hash: u64) -> (&Set, u64) {
@@ -188,6 +190,12 @@ impl Accesses {
 fn find(set: &Set, tag: u64) -> Option<Slot> {
     let mut slots = set.0.iter().map(|way| Slot(way.load(Ordering::Relaxed)));
     slots.find(|slot| slot.0 != 0 && slot.tag() == tag)
+}
+
+/// Ticks in so many milliseconds.
+fn ticks(ms: u64) -> u64 {
+    // Without an overflow, whatever the clock says.
+    ms / 1000 * u64::from(TICKS_PER_S) + ms % 1000 * u64::from(TICKS_PER_S) / 1000
 }
 
 #[cfg(test)]
@@ -228,6 +236,21 @@ mod tests {
         assert_eq!(idle.collect::<Vec<_>>(), [16, 14, 12, 10, 8, 6, 4, 2]);
     }
 
+    /// A machine without a battery begins in 1970.
+    #[test]
+    fn times_hold_after_the_clock_is_set() {
+        let accesses = Accesses::new(UnixMs(1_000), 0);
+        accesses.touch(1 << 40, UnixMs(2_000), None);
+        for n in 2..5 {
+            accesses.touch(n << 40, START_MS + 1_000 * n, None);
+        }
+        let idle = |n: u64| accesses.idle_s(n << 40, START_MS + 5_000);
+        assert_eq!([idle(2), idle(3), idle(4)], [3, 2, 1]);
+        // It was set back by an hour.
+        let idle = |n: u64| accesses.idle_s(n << 40, UnixMs(START_MS.0 - 3_600_000));
+        assert_eq!([idle(2), idle(3), idle(4)], [0; 3]);
+    }
+
     #[test]
     fn what_another_server_remembers_holds_here() {
         let accesses = Accesses::new(START_MS, 0);
@@ -240,7 +263,10 @@ mod tests {
         accesses.remember(7, START_MS, None, Some(100));
         assert_eq!(accesses.frequency(7, START_MS, lfu), 100);
         accesses.remember(8, START_MS, Some(u64::MAX), None);
-        assert_eq!(accesses.idle_s(8, START_MS), BEFORE_START_S - 1);
+        assert_eq!(
+            accesses.idle_s(8, START_MS),
+            u64::from(MOST_IDLE / TICKS_PER_S)
+        );
     }
 
     #[test]

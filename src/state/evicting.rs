@@ -1,6 +1,7 @@
 //! Whether keys are evicted to make room on the disk, and commands wait for that.
 
 use super::Server;
+use super::eviction::LONG_REQUEST;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What the evict thread says of the space for more data.
@@ -8,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub struct Evicting {
     /// While keys can be evicted: commands wait while fewer bytes are left. Otherwise 0.
     least: AtomicU64,
-    /// What the long requests that run will take of the disk, in bytes.
-    written: AtomicU64,
+    /// What the long requests that run may take of the disk, in bytes.
+    expected: AtomicU64,
     /// Whether a command waited since the evict thread asked last.
     waited: AtomicBool,
     /// Whether commands have waited for long, and nothing that runs could bring space.
@@ -27,19 +28,24 @@ impl Evicting {
         self.wait_below(u64::MAX);
     }
 
-    /// A request that takes so many bytes of the disk begins, while commands wait for keys to be evicted.
-    /// Returns what is to be given back by [`Evicting::end_writing`]: 0 if nothing waits.
-    pub(super) fn begin_writing(&self, bytes: u64) -> u64 {
+    /// A request that may take so many bytes of the disk begins, while commands wait for keys to be evicted.
+    /// Returns what is to be given back by [`Evicting::expect_no_more`]: 0 if nothing waits.
+    pub(super) fn expect(&self, bytes: u64) -> u64 {
         if self.least.load(Ordering::Relaxed) == 0 {
             return 0;
         }
-        self.written.fetch_add(bytes, Ordering::Relaxed);
+        self.expected.fetch_add(bytes, Ordering::Relaxed);
         bytes
     }
 
-    /// See [`Evicting::begin_writing`].
-    pub(super) fn end_writing(&self, bytes: u64) {
-        self.written.fetch_sub(bytes, Ordering::Relaxed);
+    /// See [`Evicting::expect`].
+    pub(super) fn expect_no_more(&self, bytes: u64) {
+        self.expected.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// What the long requests that run may take of the disk, in bytes.
+    pub fn expected(&self) -> u64 {
+        self.expected.load(Ordering::Relaxed)
     }
 
     /// Whether a command waited since the last call.
@@ -70,9 +76,9 @@ pub fn on_disk(bytes: usize) -> u64 {
 }
 
 impl Server {
-    /// Whether a command of `bytes` that may add data waits until keys are evicted: it would use up
-    /// the last space, or find none. What the requests that run will take is not there for it, but for
-    /// `own` bytes that are counted for this one already.
+    /// Whether a command of `bytes` that may add data waits until keys are evicted: it would use up the
+    /// last space, or find none. The space that other requests may take counts as used; `own` bytes are
+    /// counted for this request already.
     pub fn awaits_eviction(&self, bytes: usize, own: u64) -> bool {
         let least = self.evicting.least.load(Ordering::Relaxed);
         if least == 0 {
@@ -81,7 +87,12 @@ impl Server {
         // Eviction makes room for twice the least: a
         // command that needs nearly as much is refused rather than kept waiting.
         let needed = on_disk(bytes).min(least / 2);
-        let others = (self.evicting.written.load(Ordering::Relaxed)).saturating_sub(own);
+        let others = self.evicting.expected().saturating_sub(own);
+        // A short command waits for long ones only within what eviction makes room for.
+        let others = match bytes < LONG_REQUEST {
+            true => others.min(least / 2),
+            false => others,
+        };
         let disk = &self.engine.disk;
         let wanted = least.saturating_add(needed).saturating_add(others);
         let waits = disk.is_low() || disk.left() < wanted;

@@ -224,21 +224,24 @@ impl Needs {
     }
 }
 
+/// Shorter requests are read and run without a loan.
+pub const LONG_REQUEST: usize = 1 << 20;
+
 /// Memory that is lent to one request until this is dropped.
 pub struct Loan {
     server: Arc<Server>,
     bytes: u64,
     input: usize,
-    /// What the request will take of the disk; counted while keys are evicted.
+    /// What the request may take of the disk; counted while keys are evicted.
     on_disk: u64,
 }
 
 impl Loan {
-    /// Counts what the request will take of the disk, until the loan is given back.
+    /// Counts what the request may take of the disk, until the loan is given back.
     pub fn count_on_disk(&mut self, bytes: u64) {
         let evicting = &self.server.evicting;
-        evicting.end_writing(self.on_disk);
-        self.on_disk = evicting.begin_writing(bytes);
+        evicting.expect_no_more(self.on_disk);
+        self.on_disk = evicting.expect(bytes);
     }
 
     /// What was counted so.
@@ -254,7 +257,7 @@ impl Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        self.server.evicting.end_writing(self.on_disk);
+        self.server.evicting.expect_no_more(self.on_disk);
         self.server.client_memory.take_back(self.bytes);
         self.server.make_room();
     }

@@ -140,7 +140,7 @@ impl Taken {
     }
 }
 
-/// Draws one of so many commands for a thread. Most commands only count down.
+/// Draws one in so many commands for a thread. Most commands only count down.
 #[derive(Debug, Default)]
 pub struct Draw {
     ratio: u64,
@@ -148,8 +148,7 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// Draws whether to take a command into account for the keys, as one of `ratio`; the gaps between two
-    /// of them are random.
+    /// Draws whether to take a command into account for the keys: one in `ratio`, at random distances.
     fn next(&mut self, ratio: u64) -> bool {
         if ratio <= 1 {
             return true;

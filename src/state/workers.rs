@@ -29,12 +29,13 @@ use crate::state::{ClientId, Clients};
 use crate::storage::engine::cold_reads::Attempts;
 use crate::storage::engine::locks::Owner;
 use crate::storage::{DbIndex, StorageError};
+use crate::sys::clock;
 use crate::sys::lock_order::{self, Lock, RwLock};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Requests that may wait for a worker.
@@ -89,8 +90,8 @@ pub struct Job {
     pub attempts: Option<Attempts>,
     /// The state of the random numbers before the first attempt.
     pub seed: Option<u64>,
-    /// The scripts that it has begun, in order.
-    pub scripts: Vec<Begun>,
+    /// The scripts that it has begun, in order; without those that are over.
+    pub scripts: Vec<Option<Begun>>,
 }
 
 impl Job {
@@ -136,8 +137,8 @@ pub struct Figures {
     pub queued: usize,
 }
 
-/// A script that a worker has begun. It stays the same if it is taken back and begins again, so that
-/// it can be killed meanwhile.
+/// A script that a worker has begun. If it is taken back and begins again, it is still the same one: a
+/// client may kill it meanwhile.
 #[derive(Debug)]
 pub struct Running {
     /// Its SHA-1, or the name of the function.
@@ -146,36 +147,85 @@ pub struct Running {
     pub command: Vec<Vec<u8>>,
     /// Whether it is a function.
     pub is_function: bool,
-    /// When it started.
-    pub started: Instant,
     /// Set to stop it.
     pub kill: Arc<AtomicBool>,
-    /// Whether it has written.
-    pub wrote: AtomicBool,
-    /// Whether it is over, though its transaction may go on.
-    pub is_over: AtomicBool,
+    /// When the attempt that runs began, in µs of the monotonic clock; 0 between attempts.
+    began_us: AtomicU64,
+    /// One of the following. Of a kill and the first write, or the end, one comes first.
+    state: AtomicU8,
 }
 
-/// How an attempt to run a script came out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Attempted {
-    /// The script begins again.
-    TakenBack,
-    /// It is over.
-    Ended,
-}
+/// It may be killed.
+const KILLABLE: u8 = 0;
+/// It has written in this attempt.
+const WROTE: u8 = 1;
+/// A client has killed it.
+const KILLED: u8 = 2;
+/// It has ended by itself.
+const OVER: u8 = 3;
 
 impl Running {
-    /// Called after each attempt.
-    pub fn note_attempt(&self, attempted: Attempted) {
-        match attempted {
-            Attempted::TakenBack => self.wrote.store(false, Ordering::Release),
-            Attempted::Ended => self.is_over.store(true, Ordering::Release),
+    /// A script that has not begun.
+    pub fn new(name: Vec<u8>, command: &[&[u8]], is_function: bool) -> Running {
+        Running {
+            name,
+            command: command.iter().map(|arg| arg.to_vec()).collect(),
+            is_function,
+            kill: Arc::default(),
+            began_us: AtomicU64::new(0),
+            state: AtomicU8::new(KILLABLE),
         }
+    }
+
+    fn change(&self, from: u8, to: u8) -> bool {
+        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+        let changed = self.state.compare_exchange(from, to, success, failure);
+        changed.is_ok()
+    }
+
+    fn is(&self, state: u8) -> bool {
+        self.state.load(Ordering::Acquire) == state
+    }
+
+    /// How long the attempt that runs has taken so far.
+    pub fn elapsed(&self) -> Duration {
+        match self.began_us.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            began_us => Duration::from_micros(clock::mono_us().saturating_sub(began_us)),
+        }
+    }
+
+    /// What it has written is taken back.
+    pub fn forget_writes(&self) {
+        self.change(WROTE, KILLABLE);
+    }
+
+    /// Called before it writes. `false`: it was killed before that.
+    pub fn note_write(&self) -> bool {
+        self.change(KILLABLE, WROTE) || self.is(WROTE)
+    }
+
+    /// Whether it has written in this attempt.
+    pub fn has_written(&self) -> bool {
+        self.is(WROTE)
+    }
+
+    /// Called when it ends by itself. `false`: it was killed before that.
+    pub fn end(&self) -> bool {
+        self.change(KILLABLE, OVER) || self.change(WROTE, OVER)
+    }
+
+    /// Kills it, unless it has written or is over.
+    fn try_kill(&self) -> bool {
+        let killed = self.change(KILLABLE, KILLED) || self.is(KILLED);
+        if killed {
+            self.kill.store(true, Ordering::Release);
+        }
+        killed
     }
 }
 
-/// Keeps a script among those that can be killed, until this is dropped: when its request is over.
+/// Keeps a script among those that can be killed, also between attempts, until this is dropped.
 #[derive(Debug)]
 pub struct Begun {
     /// The script.
@@ -251,7 +301,7 @@ pub struct Workers {
     all: RwLock<Vec<Arc<Worker>>, { Lock::Workers as u8 }>,
     /// Number of workers that run a script; read often.
     running: AtomicUsize,
-    /// The scripts of requests that are not over.
+    /// The scripts that have begun and are not over, in order.
     begun: Arc<Mutex<Vec<Arc<Running>>>>,
     jobs: (Sender<Option<Job>>, Receiver<Option<Job>>),
     /// Those that have had their turn.
@@ -463,7 +513,7 @@ impl Workers {
         taken
     }
 
-    /// Registers a script that begins for the first time.
+    /// Registers a script before its first attempt.
     pub fn begin(&self, running: Running) -> Begun {
         let running = Arc::new(running);
         self.begun.lock().push(running.clone());
@@ -475,15 +525,19 @@ impl Workers {
         Begun { running, all }
     }
 
-    /// Registers a script as running on a worker.
+    /// An attempt to run a script begins on a worker.
     pub fn start(&self, worker: &Worker, running: Arc<Running>) {
+        running.began_us.store(clock::mono_us(), Ordering::Relaxed);
         worker.now.lock().script = Some(running);
         self.running.fetch_add(1, Ordering::Release);
     }
 
-    /// Ends the registration of a script.
+    /// The attempt has ended.
     pub fn stop(&self, worker: &Worker) {
-        worker.now.lock().script = None;
+        if let Some(running) = worker.now.lock().script.take() {
+            running.began_us.store(0, Ordering::Relaxed);
+            running.forget_writes();
+        }
         self.running.fetch_sub(1, Ordering::Release);
     }
 
@@ -513,7 +567,7 @@ impl Workers {
             .iter()
             .filter_map(|worker| worker.now.lock().script.clone());
         let mut scripts: Vec<_> = scripts.collect();
-        scripts.sort_by_key(|running| running.started);
+        scripts.sort_by_key(|running| running.began_us.load(Ordering::Relaxed));
         scripts
     }
 
@@ -525,7 +579,7 @@ impl Workers {
     /// Whether all workers run scripts that exceed `threshold`.
     pub fn are_all_slow(&self, threshold: Duration) -> bool {
         let running = self.running();
-        let is_slow = |running: &Arc<Running>| running.started.elapsed() >= threshold;
+        let is_slow = |running: &Arc<Running>| running.elapsed() >= threshold;
         let workers = self.for_scripts();
         workers > 0 && running.len() >= workers && running.iter().all(is_slow)
     }
@@ -549,27 +603,27 @@ impl Workers {
         Some(now.at_work)
     }
 
-    /// SCRIPT KILL, FUNCTION KILL: stops the longest-running script that can be stopped.
+    /// SCRIPT KILL, FUNCTION KILL: stops the script that began first, of those that can be stopped and
+    /// that no other kill stops already. One that waits for its next attempt is stopped if none runs.
     ///
     /// # Errors
     /// The reason why there is none.
     pub fn kill(&self, function: bool) -> Result<(), NotKilled> {
-        let mut running = self.begun.lock().clone();
-        running.retain(|running| !running.is_over.load(Ordering::Acquire));
-        if running.is_empty() {
+        let begun = self.begun.lock();
+        let alive: Vec<_> = begun.iter().filter(|running| !running.is(OVER)).collect();
+        if alive.is_empty() {
             return Err(NotKilled::NotBusy);
         }
-        running.sort_by_key(|running| running.started);
-        let mut of_sort = running.iter().filter(|r| r.is_function == function);
-        let wrote = |r: &&Arc<Running>| r.wrote.load(Ordering::Acquire);
-        let ends = |r: &&Arc<Running>| r.kill.load(Ordering::Acquire);
-        let candidates = of_sort.clone().filter(|running| !wrote(running));
-        match candidates.min_by_key(ends) {
-            Some(running) => running.kill.store(true, Ordering::Release),
-            None if of_sort.next().is_some() => return Err(NotKilled::Unkillable),
-            None => return Err(NotKilled::OtherSort),
+        let of_sort = alive.iter().filter(|r| r.is_function == function);
+        let mut of_sort: Vec<_> = of_sort.collect();
+        of_sort.sort_by_key(|r| (r.is(KILLED), r.began_us.load(Ordering::Relaxed) == 0));
+        match of_sort.iter().any(|running| running.try_kill()) {
+            true => Ok(()),
+            false if of_sort.iter().any(|running| running.is(WROTE)) => Err(NotKilled::Unkillable),
+            // They have ended meanwhile.
+            false if of_sort.len() == alive.len() => Err(NotKilled::NotBusy),
+            false => Err(NotKilled::OtherSort),
         }
-        Ok(())
     }
 
     /// Whether the request that runs on a worker goes on. Called by its commands, every few
@@ -657,6 +711,38 @@ mod tests {
         );
         workers.submit(job(b"third")).unwrap();
         assert_eq!(workers.try_later(next().0), Some(1));
+    }
+
+    /// A kill was acknowledged and the script ended all the same, if it had no line left to run.
+    #[test]
+    fn of_a_kill_and_an_end_one_comes_first() {
+        let running = |n: u8| Running::new(vec![n], &[], false);
+        let workers = Workers::default();
+        let worker = workers.add(Owner(1), false);
+        let (first, second) = (workers.begin(running(1)), workers.begin(running(2)));
+        assert!(first.running.end());
+        assert_eq!(workers.kill(false), Ok(()));
+        assert!(!second.running.end() && !second.running.note_write());
+        drop((first, second));
+        assert_eq!(workers.kill(false), Err(NotKilled::NotBusy));
+        // The one that runs comes before one that waits, and a kill that is not over yet is enough.
+        let (waits, runs) = (workers.begin(running(1)), workers.begin(running(2)));
+        workers.start(&worker, runs.running.clone());
+        assert_eq!(workers.kill(false), Ok(()));
+        assert!(runs.running.is(KILLED) && !waits.running.is(KILLED));
+        assert_eq!(workers.kill(false), Ok(()));
+        assert!(waits.running.is(KILLED));
+        assert_eq!(workers.kill(true), Err(NotKilled::OtherSort));
+        workers.stop(&worker);
+        drop((waits, runs));
+        // What is taken back was not written.
+        let writes = workers.begin(running(1));
+        workers.start(&worker, writes.running.clone());
+        assert!(writes.running.note_write() && writes.running.note_write());
+        assert_eq!(workers.kill(false), Err(NotKilled::Unkillable));
+        workers.stop(&worker);
+        assert_eq!(writes.running.elapsed(), Duration::ZERO);
+        assert_eq!(workers.kill(false), Ok(()));
     }
 
     /// A worker that was added after the stop used to wait for ever, and the server with it.

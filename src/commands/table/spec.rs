@@ -777,7 +777,7 @@ impl Command {
         Some(())
     }
 
-    /// Whether each call that has the arguments it must have names a key.
+    /// Whether each call with enough arguments names a key.
     pub fn always_has_keys(&self) -> bool {
         let is_there = |spec: &KeySpec| {
             matches!(spec.begin, Begin::Index(_)) && matches!(spec.find, Find::Range { .. })

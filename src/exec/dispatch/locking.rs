@@ -234,7 +234,7 @@ impl Executor {
 
     /// Whether a script has run for longer than `busy-reply-threshold`.
     pub(super) fn is_slow(&self, script: &Running) -> bool {
-        script.started.elapsed() >= self.busy_threshold()
+        script.elapsed() >= self.busy_threshold()
     }
 
     /// As in Redis, 0 means that no script is slow.

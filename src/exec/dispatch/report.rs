@@ -147,13 +147,13 @@ impl Executor {
         let drawn = hotkeys.draws(&mut self.thread.hot_draw);
         let is_looked_at = drawn || hotkeys.needs_all();
         if !is_looked_at && found.command.always_has_keys() {
-            self.tick.undrawn.add(taken);
+            self.note_undrawn(taken);
             return;
         }
         let indices = found.command.key_indices(args).unwrap_or_default();
         if !is_looked_at {
             if !indices.is_empty() {
-                self.tick.undrawn.add(taken);
+                self.note_undrawn(taken);
             }
             return;
         }
@@ -172,6 +172,13 @@ impl Executor {
                 let now_ms = self.tick.now_ms;
                 self.server.hotkeys.note(keys, taken, drawn, now_ms);
             }
+        }
+    }
+
+    fn note_undrawn(&mut self, taken: Taken) {
+        match self.in_unit() {
+            true => self.tick.record.undrawn(taken, self.tick.now_ms),
+            false => self.tick.undrawn.add(taken),
         }
     }
 
@@ -200,6 +207,36 @@ fn digits(n: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exec::Outcome;
+    use crate::exec::testing::Client;
+    use crate::resp::Reply;
+
+    /// Commands that were not drawn counted once more when their transaction ran again.
+    #[test]
+    fn hotkeys_count_nothing_of_what_is_taken_back() {
+        let mut client = Client::new();
+        for n in 0..80 {
+            client.run(&format!("RPUSH list {n}"));
+        }
+        let server = client.server();
+        for sample in ["1", "1000000"] {
+            client.run(&format!("HOTKEYS START METRICS 1 NET SAMPLE {sample}"));
+            for line in ["MULTI", "GET k", "LRANGE list 0 -1", "LRANGE list 0 -1"] {
+                client.run(line);
+            }
+            let bytes = || server.hotkeys.findings(clock::unix_ms()).unwrap().all.bytes;
+            let before = bytes();
+            let mut executor = Executor::of_thread(server.clone(), 0);
+            executor.start_tick();
+            let outcome = executor.run(client.parts().1, &[b"EXEC"], &mut Reply::new(false));
+            executor.finish_tick().unwrap();
+            assert_eq!((outcome, bytes()), (Outcome::Slow, before), "{sample}");
+            client.run("EXEC");
+            assert!(bytes() > before, "{sample}");
+            client.run("HOTKEYS STOP");
+            client.run("HOTKEYS RESET");
+        }
+    }
 
     #[test]
     fn a_request_is_as_long_as_it_is_sent() {

@@ -6,10 +6,10 @@ use crate::exec::{Executor, Stop};
 use crate::lua::api::sha1_hex;
 use crate::lua::{Failure, Limits, Trip};
 use crate::state::Server;
-use crate::state::workers::{Running, Worker};
+use crate::state::workers::{Begun, Running, Worker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The limits of one run of a script: a time slice, or on a worker no time limit.
 pub(super) struct RunLimits {
@@ -25,7 +25,7 @@ pub(super) struct RunLimits {
     inside: bool,
 }
 
-/// Registers a script as running on its worker, until this is dropped.
+/// An attempt to run a script on a worker, until this is dropped.
 struct OnWorker {
     server: Arc<Server>,
     worker: Arc<Worker>,
@@ -96,13 +96,19 @@ impl OnWorker {
     fn start(executor: &mut Executor, call: ScriptCall, command: &[&[u8]]) -> Option<OnWorker> {
         let (server, worker) = (executor.server.clone(), executor.thread.worker.clone()?);
         let request = &mut executor.request;
-        if request.scripts.len() == request.scripts_begun {
-            let running = running(call, command);
-            request.scripts.push(server.workers.begin(running));
-        }
-        let running = request.scripts[request.scripts_begun].running.clone();
+        let nth = request.scripts_begun;
         request.scripts_begun += 1;
-        running.is_over.store(false, Ordering::Release);
+        if request.scripts.len() == nth {
+            request.scripts.push(None);
+        }
+        let slot = &mut request.scripts[nth];
+        // Another one may stand here if the transaction went another way before.
+        let is_same = |begun: &mut Begun| begun.running.command == command;
+        let begun = match slot.take_if(|begun| is_same(begun)) {
+            Some(begun) => begun,
+            None => server.workers.begin(new_running(call, command)),
+        };
+        let running = slot.insert(begun).running.clone();
         server.workers.start(&worker, running.clone());
         Some(OnWorker {
             server,
@@ -112,21 +118,13 @@ impl OnWorker {
     }
 }
 
-fn running(call: ScriptCall, command: &[&[u8]]) -> Running {
+fn new_running(call: ScriptCall, command: &[&[u8]]) -> Running {
     let name = command.get(1).copied().unwrap_or_default();
     let name = match call {
         ScriptCall::Eval | ScriptCall::EvalRo => sha1_hex(name).into_bytes(),
         _ => name.to_ascii_lowercase(),
     };
-    Running {
-        name,
-        command: command.iter().map(|arg| arg.to_vec()).collect(),
-        is_function: call.is_function(),
-        started: Instant::now(),
-        kill: Arc::default(),
-        wrote: AtomicBool::new(false),
-        is_over: AtomicBool::new(false),
-    }
+    Running::new(name, command, call.is_function())
 }
 
 impl Drop for OnWorker {

@@ -9,7 +9,6 @@ use crate::state::scripts::EVAL_SCRIPTS;
 use crate::state::workers::NotKilled;
 use crate::storage::{DbIndex, Txn};
 use crate::sys::testing::wait_for;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
 
 fn eval(client: &mut Client, script: &str, keys: &[&str]) -> Value {
@@ -315,7 +314,7 @@ fn a_script_that_wrote_nothing_can_be_killed_and_one_that_wrote_cannot() {
         let first = kill(false);
         let has_written = || {
             let running = server.workers.longest();
-            running.is_some_and(|running| running.wrote.load(Ordering::Acquire))
+            running.is_some_and(|running| running.has_written())
         };
         while !has_written() {
             std::thread::yield_now();

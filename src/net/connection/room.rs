@@ -10,13 +10,11 @@ use crate::base::time::UnixMs;
 use crate::commands::OUT_OF_MEMORY;
 use crate::exec::Executor;
 use crate::state::evicting::on_disk;
-use crate::state::eviction::{Loan, Needs, Refusal, STALLED_MS};
+use crate::state::eviction::{LONG_REQUEST, Loan, Needs, Refusal, STALLED_MS};
 use std::sync::atomic::Ordering;
 
 /// How long a client waits at most for memory.
 const MAX_ROOM_WAIT_MS: u64 = 60_000;
-/// Shorter requests are read and run without a loan.
-const LONG_REQUEST: usize = 1 << 20;
 
 impl Connection {
     /// Whether there is memory for replies to further requests only if a client is closed.
@@ -105,6 +103,7 @@ impl Connection {
         let head = self.parser.head(input);
         needs.work = executor.work_of(&head, bytes);
         needs.removes = executor.only_removes(&head);
+        let adds = executor.may_add_data(&self.session, &head);
         if queued >= LONG_REQUEST && executor.is_exec(&head) {
             needs.work += queued;
         }
@@ -114,7 +113,7 @@ impl Connection {
             return Ok(());
         }
         self.borrow_for(executor, &needs)?;
-        if let Some(loan) = self.loan.as_mut().filter(|_| !needs.removes) {
+        if let Some(loan) = self.loan.as_mut().filter(|_| adds) {
             loan.count_on_disk(on_disk(needs.work));
         }
         Ok(())

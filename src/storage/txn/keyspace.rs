@@ -47,13 +47,6 @@ impl KeyMeta {
     }
 }
 
-/// The result of a look-up.
-enum Found<R> {
-    Alive(R),
-    /// With the key if it must be deleted.
-    Expired(Option<KeyMeta>),
-}
-
 impl View {
     /// The key, unless it has expired. Copies the body; see [`View::peek`].
     pub fn lookup(&mut self, db: DbIndex, key: &[u8]) -> Result<Option<KeyMeta>> {
@@ -87,24 +80,25 @@ impl View {
         key: &[u8],
         look: impl FnOnce(MetaView<'_>) -> R,
     ) -> Result<Option<R>> {
-        let found = self.with_row(db, &self.engine.layout.meta(key), |row| -> Result<_> {
+        // Each level that passes a long result on would copy it.
+        let (mut result, mut reaped) = (None, None);
+        let found = self.with_row(db, &self.engine.layout.meta(key), |row| -> Result<()> {
             let found = MetaView::decode(row)?;
             if !self.command.expires || !found.meta.is_expired(self.now_ms()) {
-                return Ok(Found::Alive(look(found)));
+                result = Some(look(found));
+            } else if self.command.reaps {
+                reaped = Some(KeyMeta {
+                    meta: found.meta,
+                    body: Value::from_slice(found.body),
+                });
             }
-            Ok(Found::Expired(self.command.reaps.then(|| KeyMeta {
-                meta: found.meta,
-                body: Value::from_slice(found.body),
-            })))
+            Ok(())
         })?;
-        match found.transpose()? {
-            Some(Found::Alive(result)) => Ok(Some(result)),
-            Some(Found::Expired(Some(old))) => {
-                self.reap(db, key, &old)?;
-                Ok(None)
-            }
-            Some(Found::Expired(None)) | None => Ok(None),
+        found.transpose()?;
+        if let Some(old) = reaped {
+            self.reap(db, key, &old)?;
         }
+        Ok(result)
     }
 
     /// Type, form and expiry of a key, unless it has expired. Not for the commands of clients: this

@@ -268,8 +268,8 @@ fn long_values_at_once_wait_for_one_another() {
             .map(|writer| {
                 let mut conn = server.connect();
                 scope.spawn(move || -> Vec<Value> {
-                    let mut one = |n| set(&mut conn, &format!("{writer}:"), n..n + 1, 4 << 20);
-                    (0..40).flat_map(|n| one(n)).collect()
+                    let one = |n| set(&mut conn, &format!("{writer}:"), n..n + 1, 4 << 20);
+                    (0..40).flat_map(one).collect()
                 })
             })
             .collect();
