@@ -112,7 +112,7 @@ pub fn refuse_half_loaded(engine: &Engine) -> Result<(), LoadError> {
 }
 
 /// For a start without `--load-rdb` on an empty database: warns in the log if `dir` holds files
-/// that a Redis would load.
+/// that a Redis would load, or a copy of a database.
 pub fn name_files_of_redis(engine: &Engine, config: &Config) {
     let keyspaces = engine.all_keyspaces();
     if keyspaces.iter().any(|(_, ks)| ks.counts().keys > 0) {
@@ -143,6 +143,14 @@ pub fn name_files_of_redis(engine: &Engine, config: &Config) {
             "this server starts empty, but its directory holds data of a Redis, which is not \
              loaded by itself: {}. Start with --load-rdb {first} to fill it",
             found.join(", ")
+        );
+    }
+    if append_only::is_copy(&dump) {
+        log::warn!(
+            "this server starts empty, but {} is a copy of a database, which the next SAVE replaces. \
+             To restore it, stop the server and put the copy in the place of {}",
+            dump.display(),
+            config.data_dir().display()
         );
     }
 }

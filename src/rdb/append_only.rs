@@ -38,6 +38,12 @@ pub enum Error {
         /// The number of manifests.
         count: usize,
     },
+    /// A directory is no log.
+    #[error(
+        "{0} is a copy of a Kedis database, not a file of Redis: with the server stopped, put it in the \
+         place of the database, which is `kedis-db` in `dir`"
+    )]
+    Copy(String),
     /// An invalid line in a manifest.
     #[error("{path}: what does {line:?} mean?")]
     Line {
@@ -60,12 +66,20 @@ impl Error {
     }
 }
 
+/// Whether a directory is a copy of a database, as SAVE makes it.
+pub fn is_copy(path: &Path) -> bool {
+    path.join("CURRENT").is_file()
+}
+
 /// The files of a log, in order. `path` is a file, a manifest, or a directory with one.
 ///
 /// # Errors
 /// `path` or its manifest cannot be read or is invalid.
 pub fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let about = std::fs::metadata(path).map_err(|e| Error::file(path, e))?;
+    if is_copy(path) {
+        return Err(Error::Copy(path.display().to_string()));
+    }
     if about.is_dir() {
         let mut found = manifests(path)?;
         return match (found.pop(), found.len()) {

@@ -102,7 +102,7 @@ impl Txn {
         })
     }
 
-    /// Deletes up to `limit` elements whose time is over. Keys whose lock another owner holds are
+    /// Deletes up to `limit` elements whose time is over, or more if the last ones are in one row. Keys whose lock another owner holds are
     /// left for the next pass.
     ///
     /// # Errors

@@ -302,6 +302,33 @@ fn logs_that_are_damaged_are_refused_as_a_whole() {
     assert_eq!(server.connect().must("GET a"), Value::bulk("b"));
 }
 
+/// A SAVE of the empty server replaced the copy.
+#[test]
+fn a_copy_that_is_not_restored_is_named() {
+    let mut server = Server::start(&[]);
+    let mut conn = server.connect();
+    conn.must("SET a 1");
+    conn.must("SAVE");
+    let lines = |server: &Server| server.log().matches("is a copy of a database").count();
+    server.restart();
+    assert_eq!(lines(&server), 0);
+    server.terminate();
+    fs::remove_dir_all(server.data_dir().join("kedis-db")).unwrap();
+    server.spawn();
+    assert_eq!(lines(&server), 1);
+    assert_eq!(server.connect().must("DBSIZE"), Value::Int(0));
+    server.terminate();
+    let copy = server.data_dir().join("dump.rdb");
+    let dir = tempfile::tempdir().unwrap();
+    let said = refused(dir.path(), &copy, &[]);
+    assert!(said.contains("is a copy of a Kedis database"), "{said}");
+    // What the message says.
+    fs::remove_dir_all(server.data_dir().join("kedis-db")).unwrap();
+    fs::rename(&copy, server.data_dir().join("kedis-db")).unwrap();
+    server.spawn();
+    assert_eq!(server.connect().must("GET a"), Value::bulk("1"));
+}
+
 /// The server started empty without a message.
 #[test]
 fn files_of_a_redis_that_are_not_loaded_are_named() {

@@ -20,6 +20,16 @@ const COMMAND_LEAST_BYTES: usize = 64 << 20;
 /// Longest line of a reply in the handshake, in bytes.
 const MAX_LINE: usize = 4096;
 
+/// What to do about a refusal, as far as that is known.
+fn hint(refusal: &str) -> &'static str {
+    match refusal.contains("NOAUTH") || refusal.contains("WRONGPASS") {
+        true => {
+            ". `masterauth` must be its password here, and on each server that may follow another"
+        }
+        false => "",
+    }
+}
+
 /// Why a link ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum End {
@@ -35,7 +45,7 @@ pub(super) enum End {
     Closed,
     #[error("nothing arrived from the master for repl-timeout seconds")]
     Silent,
-    #[error("the master refused {0}: {1}")]
+    #[error("the master refused {0}: {1}{hint}", hint = hint(.1))]
     Refused(&'static str, String),
     #[error("the master said what no master says")]
     Malformed,

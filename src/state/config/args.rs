@@ -16,6 +16,7 @@ use super::file::{ConfigError, Loader, Origin, Places, Reason, read_bounded, unk
 use super::lex::split;
 use super::params::Param;
 use super::shown::without_secrets;
+use super::value::ValueError;
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -181,6 +182,12 @@ fn parse(args: Vec<Vec<u8>>) -> Result<Parsed, ConfigError> {
                         last.arguments.push(Vec::new());
                     }
                 }
+            }
+            (true, [b'-', b'-', flag @ ..]) if Given::default().flag(flag).is_some() => {
+                // A value may begin with dashes, but hardly so.
+                let name = directives.pop().map(|last| last.name);
+                let reason = Reason::Value(ValueError::Arity);
+                return Err(stray(&name.unwrap_or_default(), reason));
             }
             _ => {
                 takes_next = false;

@@ -54,6 +54,24 @@ fn run(list: &[&str]) -> Config {
     }
 }
 
+/// The server started with that text as its password.
+#[test]
+fn a_flag_is_not_the_value_of_the_one_before_it() {
+    for flag in [
+        "--check-config",
+        "--print-config",
+        "--repair",
+        "--accept-data-loss",
+    ] {
+        for before in ["--masterauth", "--requirepass", "--load-rdb"] {
+            let error = args(&[before, flag]).unwrap_err().to_string();
+            assert!(error.contains("wrong number of arguments"), "{error}");
+        }
+    }
+    // A value may begin with dashes, as in Redis.
+    assert_eq!(run(&["--masterauth", "--secret"]).masterauth.0, b"--secret");
+}
+
 #[test]
 fn names_are_unique_and_lower_case() {
     let mut seen = HashSet::new();
