@@ -546,17 +546,7 @@ impl Executor {
             if running.is_some() && began.elapsed() < SLICE / 2 {
                 code.is_slow().store(false, Ordering::Relaxed);
             }
-            let done = match done {
-                Ok(()) | Err(Failure::Error { .. }) if running.is_some_and(|r| !r.end()) => {
-                    let place = Vec::new();
-                    Err(Failure::Stopped {
-                        why: Trip::Killed,
-                        place,
-                    })
-                }
-                done => done,
-            };
-            match done {
+            match run_limits.unless_killed(done) {
                 Ok(()) => return Ok(self.end_unit()?),
                 Err(Failure::Error { text, .. })
                     if self.thread.slices && text.starts_with(lua::NO_MEMORY.as_bytes()) =>

@@ -257,6 +257,11 @@ impl<'s> Follower<'s> {
         );
         if self.server.replication.desired().failover.is_some() {
             end_failover(self.server)?;
+            log::warn!(
+                "FAILOVER to {}:{} aborted: this server is the master again",
+                self.master.host,
+                self.master.port
+            );
             return Ok(false);
         }
         if let Some(error) = pending {

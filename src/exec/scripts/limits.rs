@@ -60,6 +60,18 @@ impl RunLimits {
         self.on_worker.is_some() && self.kill.load(Ordering::Acquire)
     }
 
+    /// How a run came out: a script that was killed before it ended by itself counts as stopped.
+    pub(super) fn unless_killed(&self, done: Result<(), Failure>) -> Result<(), Failure> {
+        let has_ended = !matches!(done, Err(Failure::Stopped { .. }));
+        match self.running() {
+            Some(running) if has_ended && !running.end() => Err(Failure::Stopped {
+                why: Trip::Killed,
+                place: Vec::new(),
+            }),
+            _ => done,
+        }
+    }
+
     /// `time` limits what has no slice.
     pub(super) fn limits(&self, time: Option<Duration>) -> Limits {
         Limits {
