@@ -17,7 +17,7 @@ mod tidy;
 mod value_log;
 mod workers;
 
-pub use load::{LoadError, load, name_files_of_redis, refuse_half_loaded};
+pub use load::{LoadError, load, name_what_is_not_loaded, refuse_half_loaded};
 
 use crate::state::Server;
 use crate::state::chores::Chores;

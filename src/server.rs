@@ -136,7 +136,7 @@ pub fn run(
     let mut listeners = Listeners::bind(&config)?;
     if given.load_rdb.is_none() {
         jobs::refuse_half_loaded(&engine)?;
-        jobs::name_files_of_redis(&engine, &config);
+        jobs::name_what_is_not_loaded(&engine, &config);
         begin_history(&engine, &config);
     }
     let io_threads = config.io_thread_count();

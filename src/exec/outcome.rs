@@ -45,6 +45,11 @@ pub enum Stop {
 }
 
 impl Stop {
+    /// Whether the request is taken back as a whole, and has no reply yet.
+    pub(super) fn takes_back(&self) -> bool {
+        matches!(self, Stop::Conflict | Stop::Slow | Stop::Cold)
+    }
+
     /// The error reply, for callers that cannot run the request again. Callers that began a unit
     /// run it again after a conflict, so the text for that is never sent.
     pub(super) fn into_error(self) -> Error {

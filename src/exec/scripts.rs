@@ -252,7 +252,7 @@ impl Executor {
         };
         let nth = self.request.scripts_begun;
         let done = self.find_and_run(&mut scripts, call, session, args, reply);
-        let is_taken_back = matches!(done, Err(Stop::Conflict | Stop::Slow | Stop::Cold));
+        let is_taken_back = done.as_ref().is_err_and(Stop::takes_back);
         if let Some(begun) = self.request.scripts.get_mut(nth).filter(|_| !is_taken_back) {
             *begun = None;
         }

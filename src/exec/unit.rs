@@ -236,7 +236,7 @@ impl Executor {
         if let Err(Stop::Failed(error)) = &done {
             self.count_error(error);
         }
-        if !matches!(done, Err(Stop::Conflict | Stop::Slow | Stop::Cold)) {
+        if !done.as_ref().is_err_and(Stop::takes_back) {
             let reply_bytes = reply.len().saturating_sub(start);
             self.count(session, found, args, done.is_err(), reply_bytes);
         }

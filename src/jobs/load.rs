@@ -113,7 +113,7 @@ pub fn refuse_half_loaded(engine: &Engine) -> Result<(), LoadError> {
 
 /// For a start without `--load-rdb` on an empty database: warns in the log if `dir` holds files
 /// that a Redis would load, or a copy of a database.
-pub fn name_files_of_redis(engine: &Engine, config: &Config) {
+pub fn name_what_is_not_loaded(engine: &Engine, config: &Config) {
     let keyspaces = engine.all_keyspaces();
     if keyspaces.iter().any(|(_, ks)| ks.counts().keys > 0) {
         return;

@@ -84,8 +84,8 @@ impl Server {
         if least == 0 {
             return false;
         }
-        // Eviction makes room for twice the least: a
-        // command that needs nearly as much is refused rather than kept waiting.
+        // Eviction makes room for twice the least: a command that needs nearly as much is refused rather
+        // than kept waiting.
         let needed = on_disk(bytes).min(least / 2);
         let others = self.evicting.expected().saturating_sub(own);
         // A short command waits for long ones only within what eviction makes room for.

@@ -102,8 +102,8 @@ impl Txn {
         })
     }
 
-    /// Deletes up to `limit` elements whose time is over, or more if the last ones are in one row. Keys whose lock another owner holds are
-    /// left for the next pass.
+    /// Deletes up to `limit` elements whose time is over, or more if the last ones are in one row. Keys
+    /// whose lock another owner holds are left for the next pass.
     ///
     /// # Errors
     /// The storage fails. Nothing of the slice is done then, and no lock is held.
