@@ -4,17 +4,33 @@ use super::StopSign;
 use crate::state::Server;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a thread near its budget checks: demand of clients changes within milliseconds.
 const PERIOD: Duration = Duration::from_millis(20);
+/// How often it looks at memtables while writers wait for them.
+const WHILE_DELAYED: Duration = Duration::from_millis(2);
 /// The precise check runs once in so many periods even when memory is free.
 const PRECISE_EVERY: u32 = 12;
 
 pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     server.keeps_to_budget.store(true, Ordering::Relaxed);
     let mut periods = 0;
-    while !sign.sleep(PERIOD) {
+    let mut checked = Instant::now();
+    let mut pause = PERIOD;
+    while !sign.sleep(pause) {
+        pause = match server.engine.look_at_memtables() {
+            Ok(true) => WHILE_DELAYED,
+            Ok(false) => PERIOD,
+            Err(error) => {
+                log::error!("memory thread: {error}");
+                PERIOD
+            }
+        };
+        if checked.elapsed() < PERIOD {
+            continue;
+        }
+        checked = Instant::now();
         periods = (periods + 1) % PRECISE_EVERY;
         if periods == 0 || server.is_near_budget() {
             server.keep_to_budget();
@@ -28,4 +44,5 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
             log::error!("memory thread: {error}");
         }
     }
+    server.engine.release_writers();
 }

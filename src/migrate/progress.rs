@@ -135,7 +135,9 @@ impl Report {
                     bar.abandon();
                 }
             }
-            None if is_last || is_new || self.lined.elapsed() >= LINE_EVERY => {
+            // The job has told its end already.
+            None if is_last => {}
+            None if is_new || self.lined.elapsed() >= LINE_EVERY => {
                 self.lined = Instant::now();
                 log::info!("{}: {}", phase.name(), self.figures());
             }

@@ -124,8 +124,9 @@ pub struct Connection {
     pub no_room_since_ms: Option<UnixMs>,
     /// Memory that it waits for, in bytes, for a request or for a reply.
     wanted: u64,
-    /// The bytes of its next request, if that waits for keys to be evicted.
-    awaits_eviction: Option<usize>,
+    /// The bytes of its next request, if that waits for memtables to be written out or for keys to be
+    /// evicted.
+    awaits_space: Option<usize>,
     /// Bytes that are lent for the writes of the next request.
     writes_bytes: usize,
     /// Memory lent for a long request that has not run yet.
@@ -188,7 +189,7 @@ impl Connection {
             in_paused: false,
             no_room_since_ms: None,
             wanted: 0,
-            awaits_eviction: None,
+            awaits_space: None,
             writes_bytes: 0,
             loan: None,
             spent_loans: Vec::new(),

@@ -46,6 +46,8 @@ const TURNS: usize = 16;
 const PAUSE_CHECK: Duration = Duration::from_millis(2);
 /// How often a thread with clients that wait for memory checks whether there is any.
 const ROOM_CHECK: Duration = Duration::from_millis(20);
+/// The same if some wait for memtables to be written out, or for keys to be evicted.
+const SPACE_CHECK: Duration = Duration::from_millis(2);
 /// How long a stopping thread waits for the other threads, and how long it sends what is left.
 const LAST_SENDS: Duration = Duration::from_millis(500);
 /// Bytes of messages appended to clients' outputs before these are sent and requests are
@@ -91,9 +93,11 @@ pub struct IoThread {
     paused: Vec<Token>,
     /// When paused clients last tried again.
     last_resumed: Instant,
-    /// Connections whose requests wait for memory.
+    /// Connections whose requests wait for memory or for space.
     no_room: Vec<Token>,
     last_room_check: Instant,
+    /// How often they are looked at.
+    room_check: Duration,
     /// Memory lent to requests of this tick, until it ends.
     loans: Vec<Loan>,
     last_cron: Instant,
@@ -151,6 +155,7 @@ impl IoThread {
             last_resumed: Instant::now(),
             no_room: Vec::new(),
             last_room_check: Instant::now(),
+            room_check: ROOM_CHECK,
             loans: Vec::new(),
             last_cron: Instant::now(),
             output_deadline_ms: UnixMs::MAX,
@@ -251,7 +256,7 @@ impl IoThread {
         } else {
             let mut cron = self.cron_in();
             if !self.no_room.is_empty() {
-                cron = cron.min(ROOM_CHECK);
+                cron = cron.min(self.room_check);
             }
             let due = [self.deadlines.first(), self.retries.first()];
             let due = due.into_iter().flatten().map(|(due_ms, _)| due_ms).min();

@@ -130,6 +130,10 @@ pub(super) struct Memory {
     pub(super) for_tables: AtomicUsize,
     /// Somebody lacks memory that is reserved for tables.
     pub(super) wants_tables: AtomicBool,
+    /// Writers wait until memtables are written out.
+    pub(super) delays_writers: AtomicBool,
+    /// How often that has begun.
+    pub(super) delays: AtomicU64,
 }
 
 impl Memory {
@@ -144,6 +148,8 @@ impl Memory {
             reserved_for_clients: Reservation::new(&options.system_rows()),
             for_tables: AtomicUsize::new(0),
             wants_tables: AtomicBool::new(false),
+            delays_writers: AtomicBool::new(false),
+            delays: AtomicU64::new(0),
         }
     }
 }

@@ -454,7 +454,7 @@ pub fn set_over(
     expiry: Expiry,
 ) -> OpResult<()> {
     let mut new = new_meta(old, form, expiry);
-    if txn.logs_value(value.len()) {
+    if txn.logs_value(value) {
         new.rows = true;
         return set_base(txn, db, key, old, new, value);
     }

@@ -16,6 +16,9 @@ const COLD: &[&str] = &[
     "yes",
     "--enable-debug-command",
     "yes",
+    // The values are in the rows.
+    "--value-log-min",
+    "0",
 ];
 /// Bytes of a value; a block holds four.
 const VALUE: usize = 2000;
@@ -297,6 +300,38 @@ fn cold_keys_cost_one_read_and_missing_ones_none() {
     ] {
         let reads = reads_per_command(&mut conn, line, 0);
         assert!(reads < 0.1, "{line}: {reads} reads");
+    }
+}
+
+/// Values in the value log cost a read, if the page cache lacks them, and their rows are many to a block.
+#[test]
+fn cold_keys_with_values_in_the_value_log_cost_no_read_but_of_the_value() {
+    let flags = [
+        "--maxmemory",
+        "128mb",
+        "--row-cache-share",
+        "0",
+        "--rocksdb.direct-reads",
+        "yes",
+        "--enable-debug-command",
+        "yes",
+        "--value-log-packed-min",
+        "0",
+    ];
+    let server = chilled(&flags, |conn| fill(conn, 8000));
+    let mut conn = server.connect();
+    reads_per_command(&mut conn, "GET key:#", 0);
+    let lines = [
+        "GET key:#",
+        "SET key:# x",
+        "EXISTS key:#",
+        "TTL key:#",
+        "DEL key:#",
+    ];
+    for (n, line) in lines.iter().enumerate() {
+        let reads = reads_per_command(&mut conn, line, (n + 1) * 100);
+        let most = if n == 0 { 1.3 } else { 0.3 };
+        assert!(reads < most, "{line}: {reads} reads");
     }
 }
 

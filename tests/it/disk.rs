@@ -91,7 +91,14 @@ const ALWAYS: &[&str] = &["--appendfsync", "always"];
 const SMALL: &[&str] = &["--rocksdb.write-buffer-size", "64kb"];
 
 /// Values of 1,000 bytes in small segments of the value log.
-const LOGGED: &[&str] = &["--value-log-min", "100", "--value-log-segment-size", "16kb"];
+const LOGGED: &[&str] = &[
+    "--value-log-min",
+    "100",
+    "--value-log-packed-min",
+    "0",
+    "--value-log-segment-size",
+    "16kb",
+];
 
 const ENOSPC: &str = "28";
 const EIO: &str = "5";

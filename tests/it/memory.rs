@@ -1,5 +1,6 @@
 //! The memory of the process stays within its budget.
 
+mod bulk;
 mod long_args;
 mod payloads;
 

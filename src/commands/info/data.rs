@@ -251,6 +251,8 @@ pub(super) fn rocksdb(text: &mut Text, server: &Server) {
         let value = engine.property(&format!("rocksdb.{property}"));
         text.field(name, value.unwrap_or(0));
     }
+    text.field("writers_delayed", u8::from(engine.delays_writers()));
+    text.field("total_writer_delays", engine.delays());
     for level in 0..LEVELS as u32 {
         text.field(
             &format!("files_at_level_{level}"),

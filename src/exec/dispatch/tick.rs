@@ -130,6 +130,7 @@ impl Executor {
         &mut self,
         conclude: impl FnOnce(&Result<(), Error>, &mut dyn FnMut()),
     ) -> Result<(), Error> {
+        let wrote = self.has_writes();
         let finished = self.commit_tick().and_then(|wants_disk| {
             if wants_disk {
                 self.server.engine.make_durable()?;
@@ -142,6 +143,9 @@ impl Executor {
                 self.send_notifications(notifications, finished.as_ref().err());
             }
         });
+        if wrote {
+            self.server.engine.wait_as_writer();
+        }
         finished
     }
 

@@ -73,6 +73,12 @@ pub(super) const ROWS: &[Metric] = &[
     )
     .info("pending_compaction_bytes"),
     counter(
+        "kedis_writer_delays_total",
+        "How often clients that write began to wait for memtables to be written out.",
+        |s| some(s.engine.delays()),
+    )
+    .info("total_writer_delays"),
+    counter(
         "kedis_rocksdb_flushes_total",
         "Memtables that were written to tables.",
         |s| some(s.work.flushes),

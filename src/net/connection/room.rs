@@ -1,5 +1,5 @@
-//! Memory for requests and their replies when clients have little left, and space on the disk when
-//! keys must be evicted first.
+//! Memory for requests and their replies when clients have little left, and room for data: in
+//! memtables that are written out first, and on a disk from which keys are evicted first.
 //!
 //! A long request is read and run only once its memory is lent to it
 //! ([`crate::state::eviction::Loan`]); until then its connection is not read. So requests that
@@ -87,14 +87,13 @@ impl Connection {
             removes: false,
         };
         self.writes_bytes = 0;
-        let server = executor.server();
         // EXEC writes what was queued.
         let queued = self.session.waiting_bytes();
         let writes = bytes + queued;
-        let awaits_eviction = server.awaits_eviction(writes, self.counted_on_disk())
+        let awaits_space = self.lacks_space(executor, writes)
             && executor.may_add_data(&self.session, &self.parser.head(input));
-        self.awaits_eviction = awaits_eviction.then_some(writes);
-        if awaits_eviction {
+        self.awaits_space = awaits_space.then_some(writes);
+        if awaits_space {
             return Err(Refusal::Later(0));
         }
         if bytes + needs.args_bytes() < LONG_REQUEST && queued < LONG_REQUEST {
@@ -117,6 +116,18 @@ impl Connection {
             loan.count_on_disk(on_disk(needs.work));
         }
         Ok(())
+    }
+
+    /// Whether a request that may add so many bytes waits until memtables are written out or keys are
+    /// evicted.
+    fn lacks_space(&self, executor: &Executor, bytes: usize) -> bool {
+        let server = executor.server();
+        server.engine.delays_writers() || server.awaits_eviction(bytes, self.counted_on_disk())
+    }
+
+    /// Whether it waits for space rather than for memory.
+    pub(in crate::net) fn awaits_space(&self) -> bool {
+        self.awaits_space.is_some()
     }
 
     /// What is counted for the request that is about to run, see [`Loan::count_on_disk`].
@@ -184,8 +195,9 @@ impl Connection {
             let memory = &server.client_memory;
             self.loan.is_none() && memory.is_behind(self.session.info.id)
         };
-        let lacks_space = |bytes| server.awaits_eviction(bytes, self.counted_on_disk());
-        !self.awaits_eviction.is_some_and(lacks_space)
+        !self
+            .awaits_space
+            .is_some_and(|bytes| self.lacks_space(executor, bytes))
             && !self.has_no_room(executor)
             && (self.wanted == 0 || !is_behind() && server.find_room(config, self.wanted))
     }
@@ -193,7 +205,7 @@ impl Connection {
     /// Whether the connection is to be closed because it has waited too long for memory:
     /// [`STALLED_MS`] if it blocks other clients, as it reads no replies or has a loan for a
     /// request that cannot finish; [`MAX_ROOM_WAIT_MS`] if it only waits. A client that waits for
-    /// keys to be evicted does not wait for memory.
+    /// space does not wait for memory of others.
     pub(in crate::net) fn has_stalled(&self, now_ms: UnixMs) -> bool {
         let active_ms = self.session.info.active_ms.load(Ordering::Relaxed);
         let since_ms = self
@@ -204,7 +216,7 @@ impl Connection {
             true => STALLED_MS,
             false => MAX_ROOM_WAIT_MS,
         };
-        self.awaits_eviction.is_none()
+        self.awaits_space.is_none()
             && since_ms.is_some_and(|since_ms| now_ms.since(since_ms) > limit_ms)
             && (self.input.len() > self.run || self.has_unread())
     }
@@ -221,7 +233,7 @@ impl Connection {
     /// Ends the wait for memory.
     pub(in crate::net) fn end_wait_for_room(&mut self) {
         self.no_room_since_ms = None;
-        self.awaits_eviction = None;
+        self.awaits_space = None;
         self.wanted = 0;
     }
 

@@ -1,7 +1,7 @@
 //! Connections whose next request waits: for the end of a pause, for rows that are read from the
 //! disk, for memory; and what of the thread's time those get that need the disk.
 
-use super::{IoThread, PAUSE_CHECK, ROOM_CHECK};
+use super::{IoThread, PAUSE_CHECK, ROOM_CHECK, SPACE_CHECK};
 use crate::state::mailbox::FinishedRead;
 use crate::sys::clock;
 use mio::Token;
@@ -160,6 +160,9 @@ impl IoThread {
             && connection.no_room_since_ms.is_none()
         {
             connection.no_room_since_ms = Some(now_ms);
+            if connection.awaits_space() {
+                self.room_check = SPACE_CHECK;
+            }
             self.no_room.push(token);
             self.executor.server().client_memory.begin_wait();
         }
@@ -168,10 +171,11 @@ impl IoThread {
     /// Resumes connections for which there is memory now. Closes one of those that have
     /// stalled, which frees memory for others.
     pub(super) fn resume_for_room(&mut self) {
-        if self.no_room.is_empty() || self.last_room_check.elapsed() < ROOM_CHECK {
+        if self.no_room.is_empty() || self.last_room_check.elapsed() < self.room_check {
             return;
         }
         self.last_room_check = Instant::now();
+        self.room_check = ROOM_CHECK;
         let now_ms = clock::unix_ms();
         let mut stalled = None;
         let memory = &self.executor.server().client_memory;
@@ -188,6 +192,9 @@ impl IoThread {
                     self.pending.push(token);
                 }
                 continue;
+            }
+            if connection.awaits_space() {
+                self.room_check = SPACE_CHECK;
             }
             if stalled.is_none() && connection.has_stalled(now_ms) {
                 stalled = Some(token);

@@ -221,8 +221,10 @@ params! {
     appendonly: bool = false => "appendonly", ParamKind::Bool, Inert;
     /// Strings up to this many bytes are stored in one row, longer ones in fragments.
     string_inline_max_bytes: usize = STORAGE.string_inline_max_bytes => "string-inline-max", bytes(64, MIB), Start;
-    /// Strings of at least this many bytes are written once, to the value log; 0 is none.
+    /// Strings of at least this many bytes are written once, to the value log, unless they pack well; 0 is none.
     value_log_min_bytes: u64 = STORAGE.value_log_min_bytes => "value-log-min", bytes(0, u64::MAX), Start;
+    /// Strings that LZ4 makes a quarter shorter are written there from this many bytes on. Tables pack shorter ones better.
+    value_log_packed_min_bytes: u64 = STORAGE.value_log_packed_min_bytes => "value-log-packed-min", bytes(0, u64::MAX), Start;
     /// Size of a file of the value log.
     value_log_segment_bytes: u64 = STORAGE.value_log_segment_bytes => "value-log-segment-size", bytes(4 * KIB, 4 << 30), Start;
     /// Collections up to this many bytes are stored in their key's row; 0 is none.

@@ -33,6 +33,7 @@ impl Config {
             binlog_enabled: self.binlog_enabled,
             string_inline_max_bytes: self.string_inline_max_bytes,
             value_log_min_bytes: self.value_log_min_bytes,
+            value_log_packed_min_bytes: self.value_log_packed_min_bytes,
             value_log_segment_bytes: self.value_log_segment_bytes,
             packed_max_bytes: self.packed_max_bytes,
             packed_max_entries: self.packed_max_entries,
@@ -77,6 +78,7 @@ mod tests {
                 disk_reserve_bytes: 0,
                 cluster_enabled: for_tests.cluster_enabled,
                 value_log_min_bytes: for_tests.value_log_min_bytes,
+                value_log_packed_min_bytes: for_tests.value_log_packed_min_bytes,
                 value_log_segment_bytes: for_tests.value_log_segment_bytes,
                 ..of_parameters
             }

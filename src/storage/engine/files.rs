@@ -29,7 +29,7 @@ const TABLES_WAIT: Duration = Duration::from_secs(8);
 const TABLES_CHECK: Duration = Duration::from_millis(20);
 
 /// A memtable of more bytes may be written out before it is full.
-const WORTH_A_FILE: u64 = 1 << 20;
+pub(super) const WORTH_A_FILE: u64 = 1 << 20;
 
 /// Whether a directory is what [`Engine::checkpoint`] writes, and nothing besides.
 pub fn is_copy(path: &Path) -> bool {
@@ -172,7 +172,7 @@ impl Engine {
     }
 
     /// Begins to write out the memtables of more than so many bytes, without waiting.
-    fn begin_flush(&self, bytes: u64) -> Result<()> {
+    pub(super) fn begin_flush(&self, bytes: u64) -> Result<()> {
         for cf in self.all_families() {
             let active = "rocksdb.cur-size-active-mem-table";
             let active = self.db.property_int_value_cf(&cf, active)?;
@@ -331,8 +331,10 @@ impl Engine {
         let memtables = self.config.memtable_bytes(bytes);
         self.options.memtables.set_buffer_size(memtables as usize);
         self.limit_cache(u64::MAX);
-        let size = self.config.memtable_size(bytes) as usize;
-        self.set_memtables(&self.families(), size)
+        let of_dbs = self.config.memtable_size(bytes) as usize;
+        let of_binlog = self.config.binlog_memtable_size(bytes) as usize;
+        self.set_memtables(std::slice::from_ref(&self.binlog_cf), of_binlog)?;
+        self.set_memtables(&self.families(), of_dbs)
     }
 
     fn set_memtables(&self, cfs: &[ColumnFamily], bytes: usize) -> Result<()> {

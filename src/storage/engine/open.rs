@@ -23,11 +23,8 @@ use std::sync::Arc;
 /// Opens the value log, which the disk syncs before tables from now on. That is before the
 /// write-ahead log is replayed, which writes tables that name values.
 pub(super) fn values(config: &StorageConfig, disk: &Disk) -> Result<Arc<ValueLog>> {
-    let (bytes, most_open) = (
-        config.value_log_segment_bytes,
-        config.machine.max_open_segments,
-    );
-    let values = Arc::new(ValueLog::open(&config.dir, bytes, most_open)?);
+    let most_open = config.machine.max_open_segments;
+    let values = Arc::new(ValueLog::open(config, most_open)?);
     disk.sync_before_tables(values.clone());
     Ok(values)
 }
@@ -67,12 +64,13 @@ fn open_db(
     let marks = marks::Keeper::new(dir)?;
     let mut names = vec![DEFAULT.to_owned(), BINLOG.to_owned()];
     names.extend(existing.into_iter().filter(|n| n != DEFAULT && n != BINLOG));
+    let budget = config.machine.memory_budget_bytes;
     let mut descriptors = Vec::with_capacity(names.len());
     for name in &names {
         let cf_options = match name.as_str() {
             DEFAULT => options.system_rows(),
-            BINLOG => options.binlog(),
-            _ => options.keyspace(config.machine.memory_budget_bytes)?,
+            BINLOG => options.binlog(budget),
+            _ => options.keyspace(budget)?,
         };
         descriptors.push(ColumnFamilyDescriptor::new(name, cf_options));
     }

@@ -97,6 +97,8 @@ pub struct StorageConfig {
     pub string_inline_max_bytes: usize,
     /// Strings of at least this many bytes have their bytes in the value log; 0 for none.
     pub value_log_min_bytes: u64,
+    /// Strings that packing makes a quarter shorter have theirs there from this many bytes on.
+    pub value_log_packed_min_bytes: u64,
     /// Size of a segment of the value log, in bytes.
     pub value_log_segment_bytes: u64,
     /// Collections up to this many body bytes stay packed in their meta row.
@@ -170,7 +172,8 @@ impl StorageConfig {
             bottommost_compression: Compression::Zstd,
             binlog_enabled: true,
             string_inline_max_bytes: 16 << 10,
-            value_log_min_bytes: 4 << 10,
+            value_log_min_bytes: 1_000,
+            value_log_packed_min_bytes: 4 << 10,
             value_log_segment_bytes: 64 << 20,
             packed_max_bytes: 1 << 10,
             packed_max_entries: 64,
@@ -199,6 +202,7 @@ impl StorageConfig {
             // All tests can be run with keys in slots.
             cluster_enabled: std::env::var_os("KEDIS_TEST_SLOTS").is_some(),
             value_log_segment_bytes: 32 << 10,
+            value_log_packed_min_bytes: 0,
             ..StorageConfig::new(dir, machine)
         };
         // And with values of so many bytes in the value log.
@@ -256,6 +260,11 @@ impl StorageConfig {
             .min(self.memtable_bytes(budget) / 2)
     }
 
+    /// Size of one memtable of the binlog, in bytes.
+    pub(in crate::storage) fn binlog_memtable_size(&self, budget: u64) -> u64 {
+        BINLOG_MEMTABLE.min(self.memtable_bytes(budget) / 2)
+    }
+
     /// The share of a memtable that RocksDB's Bloom filter takes from the start, where the
     /// memtable has none of its own: some 20 bits for a key of 100 bytes. It is less where
     /// there are many DBs: the filters of memtables without rows take no more than a
@@ -302,8 +311,8 @@ pub struct RocksOptions {
 
 /// Size of a memtable of the system rows, in bytes.
 const OWN_MEMTABLE: usize = 4 << 20;
-/// Size of a memtable of the binlog, in bytes.
-const BINLOG_MEMTABLE: usize = 32 << 20;
+/// Size of a memtable of the binlog at the most, in bytes.
+const BINLOG_MEMTABLE: u64 = 32 << 20;
 /// The WAL takes at most the size of the whole disk divided by this, or [`SMALLEST_WAL`] bytes if
 /// that is more: a file of it is deleted only when the last memtable with its rows is written.
 const WAL_PART: u64 = 16;
@@ -429,15 +438,18 @@ impl RocksOptions {
         options
     }
 
-    /// Options of `binlog`: written in order, read in order, dropped in order.
-    pub fn binlog(&self) -> Options {
+    /// Options of `binlog`, with this memory budget: written in order, read in order, dropped in order.
+    pub fn binlog(&self, budget: u64) -> Options {
         let mut options = self.column_family();
         options.set_compression_type(self.config.compression.into());
         options.set_bottommost_compression_type(self.config.compression.into());
         // Files do not overlap, so compactions move them down instead of merging; in level 0 they
         // could not be dropped.
         options.set_level_zero_file_num_compaction_trigger(1);
-        self.set_memtable(&mut options, BINLOG_MEMTABLE);
+        self.set_memtable(
+            &mut options,
+            self.config.binlog_memtable_size(budget) as usize,
+        );
         options
     }
 
@@ -455,7 +467,8 @@ impl RocksOptions {
     pub(in crate::storage) fn end_little_room(&self, budget: u64) -> Option<[usize; 3]> {
         let had_little = self.little_room.swap(false, Ordering::Relaxed);
         let of_dbs = self.config.memtable_size(budget) as usize;
-        had_little.then_some([OWN_MEMTABLE, BINLOG_MEMTABLE, of_dbs])
+        let of_binlog = self.config.binlog_memtable_size(budget) as usize;
+        had_little.then_some([OWN_MEMTABLE, of_binlog, of_dbs])
     }
 
     fn column_family(&self) -> Options {

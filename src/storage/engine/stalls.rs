@@ -1,11 +1,29 @@
-//! Write stalls. RocksDB stops all writes when tables pile up in level 0 and compactions do not
+//! Write stalls.
+//!
+//! **Level 0.** RocksDB stops all writes when tables pile up in level 0 and compactions do not
 //! keep up. On a full disk compactions cannot, and the deletions that would free space would be
 //! stopped, too: so stalls are off while the disk is low.
+//!
+//! **Memtables.** RocksDB takes rows much faster than it writes tables, until each column family has
+//! its most memtables; then the threads that write stand still. In a small budget that is far more
+//! memory than memtables may take, and an IO thread that stands still serves no reads either. So
+//! clients that write wait before that ([`Engine::delays_writers`]): an IO thread reads their
+//! requests later, and threads that may wait do so between two commits.
 
+use super::files::WORTH_A_FILE;
+use super::waiting::is_io_thread;
 use super::{ColumnFamily, Engine};
-use crate::storage::Result;
+use crate::storage::{Result, memtable};
 use rocksdb::BoundColumnFamily;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// Writers wait once memtables take so large a part of their share too much.
+const EXCESS: usize = 4;
+/// How long a thread waits at the most after a commit.
+const LONGEST_DELAY: Duration = Duration::from_secs(1);
+const DELAY_CHECK: Duration = Duration::from_millis(5);
 
 /// RocksDB's defaults: files in level 0, and bytes of pending compactions.
 const STALLS: [(&str, &str); 4] = [
@@ -50,5 +68,61 @@ impl Engine {
             false => Vec::new(),
         };
         Ok(())
+    }
+
+    /// Looks whether writers have to wait: memtables take a quarter more than their share, and some
+    /// are being written out. Then they wait until memtables are within their share. Returns the
+    /// answer.
+    ///
+    /// # Errors
+    /// No table can be begun. Nobody waits then.
+    pub fn look_at_memtables(&self) -> Result<bool> {
+        let (used, share) = self.memtable_usage();
+        let delayed = self.delays_writers();
+        let most = match delayed {
+            true => share,
+            false => share + share / EXCESS,
+        };
+        let may_delay = used > most && !self.disk.is_low() && !self.has_failed();
+        let begun = match may_delay {
+            true => self.begin_flush(WORTH_A_FILE),
+            false => Ok(()),
+        };
+        // Memtables that a snapshot keeps are not written, and do not become fewer by waiting.
+        let delays =
+            may_delay && begun.is_ok() && self.property("rocksdb.num-running-flushes") > Some(0);
+        if delays && !delayed {
+            self.memory.delays.fetch_add(1, Ordering::Relaxed);
+        }
+        self.memory.delays_writers.store(delays, Ordering::Relaxed);
+        begun.map(|()| delays)
+    }
+
+    /// Nobody looks at memtables any more, so nobody waits for them.
+    pub fn release_writers(&self) {
+        self.memory.delays_writers.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether commands that may add data wait until memtables are written out.
+    pub fn delays_writers(&self) -> bool {
+        self.memory.delays_writers.load(Ordering::Relaxed)
+    }
+
+    /// How often writers began to wait for memtables.
+    pub fn delays(&self) -> u64 {
+        self.memory.delays.load(Ordering::Relaxed)
+    }
+
+    /// Waits, for a second at the most, while [writers wait](Engine::delays_writers). The caller has
+    /// committed what it had, and no keys are locked.
+    pub fn wait_as_writer(&self) {
+        if !self.delays_writers() {
+            return;
+        }
+        debug_assert!(!is_io_thread(), "an IO thread would wait for memtables");
+        let until = Instant::now() + LONGEST_DELAY;
+        while self.delays_writers() && Instant::now() < until {
+            memtable::wait_for_freed(DELAY_CHECK);
+        }
     }
 }

@@ -20,7 +20,7 @@ mod segment;
 
 pub(in crate::storage) use segment::{Owner, Pin, Record, Segment};
 
-use super::Engine;
+use super::{Engine, StorageConfig};
 use crate::encoding::binlog::Position;
 use crate::encoding::system;
 use crate::encoding::values::ValueRef;
@@ -61,6 +61,8 @@ pub(in crate::storage) struct ValueLog {
     dir: PathBuf,
     /// A segment of this size gets no more records.
     segment_bytes: u64,
+    /// A shorter value is not packed: those that pack well are not here.
+    packed_min_bytes: u64,
     files: Arc<OpenFiles>,
     segments: RwLock<BTreeMap<u64, Arc<Segment>>, { Lock::Short as u8 }>,
     tail: Mutex<Tail, { Lock::ValueLogTail as u8 }>,
@@ -85,13 +87,13 @@ impl fmt::Debug for ValueLog {
 }
 
 impl ValueLog {
-    /// Opens the value log of the database in `dir`, of whose segments at most `most_open` stay
-    /// open for reading. Its directory is made with the first value.
+    /// Opens the value log of a database, of whose segments at most `most_open` stay open for reading.
+    /// Its directory is made with the first value.
     ///
     /// # Errors
     /// A segment cannot be read, or is none.
-    pub(super) fn open(dir: &Path, segment_bytes: u64, most_open: usize) -> Result<ValueLog> {
-        let dir = dir.join(DIR);
+    pub(super) fn open(config: &StorageConfig, most_open: usize) -> Result<ValueLog> {
+        let dir = config.dir.join(DIR);
         let open_files = OpenFiles::new(most_open);
         let mut segments = BTreeMap::new();
         for (number, path) in files(&dir)? {
@@ -107,7 +109,8 @@ impl ValueLog {
         let next = segments.last_key_value().map_or(1, |(last, _)| last + 1);
         Ok(ValueLog {
             dir,
-            segment_bytes,
+            segment_bytes: config.value_log_segment_bytes,
+            packed_min_bytes: config.value_log_packed_min_bytes,
             files: open_files,
             segments: RwLock::new(segments),
             tail: Mutex::new(Tail {
@@ -135,7 +138,8 @@ impl ValueLog {
         let first = &value[..value.len().min(PIECE_BYTES)];
         let len = value.len() as u64;
         PACKING.with_borrow_mut(|packing| {
-            let packing = packing.begin(first, len).then_some(packing);
+            let packs = len >= self.packed_min_bytes && packing.begin(first, len);
+            let packing = packs.then_some(packing);
             self.append_packed(owner, value, packing)
         })
     }
@@ -473,6 +477,11 @@ impl Engine {
             _ => StorageError::Failed,
         })
     }
+}
+
+/// Whether packing makes a short value a quarter shorter.
+pub(in crate::storage) fn packs_well(value: &[u8]) -> bool {
+    PACKING.with_borrow_mut(|packing| packing.packs_well(value))
 }
 
 /// Whether a directory holds segments of the value log, and nothing else.

@@ -121,6 +121,7 @@ impl Staging {
         let mut unlogged = WriteOptions::default();
         unlogged.disable_wal(true);
         self.engine.db.write_opt(batch, &unlogged)?;
+        self.engine.wait_as_writer();
         fail_point("staging")
     }
 

@@ -7,7 +7,7 @@ use crate::encoding::values::ValueRef;
 use crate::encoding::{CollectionId, Corrupt, keys};
 use crate::storage::engine::Keyspace;
 use crate::storage::engine::cold_reads::ColdRead;
-use crate::storage::engine::values::{Owner, Pin};
+use crate::storage::engine::values::{Owner, Pin, packs_well};
 use crate::storage::engine::waiting::pretends_cold;
 use crate::storage::{DbIndex, Result, StorageError};
 use smallvec::SmallVec;
@@ -145,8 +145,26 @@ impl View {
 }
 
 impl Txn {
-    /// Whether the bytes of a string of this length belong into the value log.
-    pub fn logs_value(&self, len: usize) -> bool {
+    /// Whether the bytes of this string belong into the value log. Tables pack short values better:
+    /// they have blocks of many rows.
+    pub fn logs_value(&self, value: &[u8]) -> bool {
+        let config = &self.engine.config;
+        let (len, least) = (value.len() as u64, config.value_log_min_bytes);
+        least > 0
+            && len >= least
+            && (len >= config.value_log_packed_min_bytes || !packs_well(value))
+    }
+
+    /// Whether a binlog row refers to an argument of so many bytes, rather than to contain it, also if
+    /// it stands nowhere else in the value log.
+    fn logs_argument(&self, len: usize) -> bool {
+        let config = &self.engine.config;
+        let least = config.value_log_min_bytes;
+        least > 0 && len as u64 >= least.max(config.value_log_packed_min_bytes)
+    }
+
+    /// Whether an argument of so many bytes may have been written as a value.
+    fn may_have_place(&self, len: usize) -> bool {
         let least = self.engine.config.value_log_min_bytes;
         least > 0 && len as u64 >= least
     }
@@ -179,7 +197,7 @@ impl Txn {
     /// Logs one command. Its long arguments stand in the value log: those that were written as
     /// values stand there already.
     pub(super) fn log_command<A: AsRef<[u8]>>(&mut self, db: DbIndex, args: &[A]) {
-        let is_short = |arg: &A| !self.logs_value(arg.as_ref().len());
+        let is_short = |arg: &A| !self.may_have_place(arg.as_ref().len());
         if args.iter().all(is_short) || !self.is_logged() {
             return self.batch.log.append(db, args);
         }
@@ -187,7 +205,7 @@ impl Txn {
             let arg = arg.as_ref();
             match self.batch.values.place_of(arg) {
                 // Without a place the argument stands in the row.
-                None if self.logs_value(arg.len()) => self.append_value(Owner::Binlog, arg).ok(),
+                None if self.logs_argument(arg.len()) => self.append_value(Owner::Binlog, arg).ok(),
                 place => place,
             }
         };
@@ -205,12 +223,12 @@ impl Txn {
     ) {
         let mut logged = SmallVec::<[_; 4]>::new();
         for arg in args {
-            if !self.logs_value(arg.len()) {
+            if !self.may_have_place(arg.len()) {
                 continue;
             }
             let from = address(arg).0 - address(row.bytes).0;
             let place = match self.batch.values.place_of(arg) {
-                None if self.engine.binlog.is_enabled() => {
+                None if self.logs_argument(arg.len()) && self.engine.binlog.is_enabled() => {
                     self.append_value(Owner::Binlog, arg).ok()
                 }
                 place => place,

@@ -58,6 +58,49 @@ fn set(client: &mut Client, key: &str, value: &[u8]) {
     assert_eq!(done, Value::Simple("OK".into()));
 }
 
+/// Which strings are in the value log, by the bytes that it was given; the binlog refers to them.
+#[test]
+fn short_strings_that_pack_well_stay_in_tables() {
+    let mut client = Client::with(|config| {
+        config.value_log_min_bytes = 1_000;
+        config.value_log_packed_min_bytes = 4_096;
+    });
+    let engine = client.server().engine.clone();
+    let words = |len: usize| b"a word and ".iter().copied().cycle().take(len).collect();
+    let half = |len: usize| -> Vec<u8> { [noise(len / 2), vec![b'x'; len - len / 2]].concat() };
+    let nearly = |len: usize| -> Vec<u8> { [noise(len - len / 8), vec![b'x'; len / 8]].concat() };
+    let cases: [(&str, Vec<u8>, bool); 7] = [
+        ("short noise", noise(999), false),
+        ("noise", noise(1_000), true),
+        ("short words", words(4_095), false),
+        ("words", words(4_096), true),
+        ("half of it noise", half(2_000), false),
+        ("most of it noise", nearly(2_000), true),
+        ("long noise", noise(100_000), true),
+    ];
+    for (name, value, is_logged) in &cases {
+        let before = engine.values.appended();
+        set(&mut client, name, value);
+        let appended = engine.values.appended() - before;
+        let expected = if *is_logged { value.len() as u64 } else { 0 };
+        assert_eq!(appended, expected, "{name}");
+    }
+    // What another command brings is in the row of the binlog, unless it is long.
+    let before = engine.values.appended();
+    client.args(&[b"HSET", b"hash", b"short", &noise(4_095)]);
+    assert_eq!(engine.values.appended(), before);
+    client.args(&[b"HSET", b"hash", b"long", &noise(4_096)]);
+    assert_eq!(engine.values.appended(), before + 4_096);
+    for (name, value, _) in cases {
+        assert_eq!(
+            client.args(&[b"GET", name.as_bytes()]),
+            Value::Bulk(value),
+            "{name}"
+        );
+    }
+    client.check();
+}
+
 #[test]
 fn space_comes_back_and_what_lives_stays() {
     let mut client = client(false);

@@ -261,8 +261,13 @@ impl Server {
             && file.is_none()
             && !says("--value-log-min")
         {
-            let segment = ["--value-log-segment-size", "16kb", "--value-log-min"];
-            command.args(segment).arg(least);
+            command.args([
+                "--value-log-segment-size",
+                "16kb",
+                "--value-log-packed-min",
+                "0",
+            ]);
+            command.arg("--value-log-min").arg(least);
         }
         // Also on a machine where the default would be 1.
         if file.is_none() && self.binary == binary() && !says("--io-threads") {

@@ -55,6 +55,14 @@ impl Packing {
         true
     }
 
+    /// Whether packing makes a short value a quarter shorter.
+    pub(super) fn packs_well(&mut self, value: &[u8]) -> bool {
+        self.lengths.clear();
+        self.start_piece();
+        let value = &value[..value.len().min(CHUNK as usize)];
+        self.pack(value) <= value.len() - value.len() / 4
+    }
+
     /// Packs the next piece.
     pub(super) fn next(&mut self, piece: &[u8]) {
         self.start_piece();

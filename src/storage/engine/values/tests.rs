@@ -25,7 +25,9 @@ fn mixed(len: usize) -> Vec<u8> {
 }
 
 fn open(dir: &tempfile::TempDir, segment_bytes: u64) -> Result<ValueLog> {
-    ValueLog::open(dir.path(), segment_bytes, 4)
+    let mut config = StorageConfig::for_tests(dir.path().to_owned());
+    config.value_log_segment_bytes = segment_bytes;
+    ValueLog::open(&config, 4)
 }
 
 fn owner(id: u64) -> Owner {

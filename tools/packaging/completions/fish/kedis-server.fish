@@ -107,7 +107,8 @@ always\t''
 no\t''"
 complete -c kedis-server -l dbfilename -d 'Name, inside `dir`, of the copy that SAVE and BGSAVE write.' -r -F
 complete -c kedis-server -l string-inline-max -d 'Strings up to this many bytes are stored in one row, longer ones in fragments.' -r
-complete -c kedis-server -l value-log-min -d 'Strings of at least this many bytes are written once, to the value log; 0 is none.' -r
+complete -c kedis-server -l value-log-min -d 'Strings of at least this many bytes are written once, to the value log, unless they pack well; 0 is none.' -r
+complete -c kedis-server -l value-log-packed-min -d 'Strings that LZ4 makes a quarter shorter are written there from this many bytes on. Tables pack shorter ones better.' -r
 complete -c kedis-server -l value-log-segment-size -d 'Size of a file of the value log.' -r
 complete -c kedis-server -l packed-max-bytes -d 'Collections up to this many bytes are stored in their key\'s row; 0 is none.' -r
 complete -c kedis-server -l packed-max-entries -d 'Collections up to this many elements are stored in their key\'s row; 0 is none.' -r
