@@ -30,6 +30,7 @@ macro_rules! pages {
         #[doc = "[more-machines]: crate::manual::more_machines\n"]
         #[doc = "[moving-data]: crate::manual::moving_data\n"]
         #[doc = "[operations]: crate::manual::operations\n"]
+        #[doc = "[values]: crate::manual::operations#the-value-log\n"]
         #[doc = "[replication]: crate::manual::replication\n"]
         #[doc = "[scripts]: crate::manual::scripts\n"]
         #[doc = "[security]: crate::manual::security\n"]

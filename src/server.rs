@@ -102,6 +102,7 @@ impl ServerError {
     pub fn advice(&self) -> String {
         match self {
             ServerError::Listen(error) => error.advice().to_owned(),
+            ServerError::Metrics(error) => error.advice().to_owned(),
             error => advice::about(&error.to_string()),
         }
     }

@@ -388,7 +388,7 @@ const SUBCOMMANDS: &[Command] = &[
             "slot-stats",
             -4,
             LOADING,
-            "8.0.0",
+            "8.2.0",
             "Returns figures of slots",
         ),
     )

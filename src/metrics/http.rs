@@ -87,14 +87,14 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
     }
     let has_body = all("transfer-encoding").next().is_some()
         || all("content-length").any(|length| length.trim() != "0");
-    if has_body {
-        return Parsed::Refused(Status::BadRequest);
-    }
     let head = match request.method {
         Some("GET") => false,
         Some("HEAD") => true,
         _ => return Parsed::Refused(Status::MethodNotAllowed),
     };
+    if has_body {
+        return Parsed::Refused(Status::BadRequest);
+    }
     let target = request.path.unwrap_or_default();
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     let asked = match path {

@@ -19,7 +19,7 @@ use crate::base::recurring::Recurring;
 use crate::state::Server;
 use crate::state::config::Config;
 use crate::state::descriptors::SCRAPERS;
-use crate::sys::listen::{bind_tcp, bind_unix, may_be_missing, remove_socket_file};
+use crate::sys::listen::{advice, bind_tcp, bind_unix, may_be_missing, remove_socket_file};
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -76,6 +76,16 @@ impl MetricsError {
         match self {
             MetricsError::Bind { parameter, .. } => parameter,
             MetricsError::Io(_) => "metrics-port",
+        }
+    }
+
+    /// What the administrator can do about it.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            MetricsError::Bind {
+                parameter, error, ..
+            } => advice(error.kind(), parameter.ends_with("unixsocket")),
+            MetricsError::Io(_) => "",
         }
     }
 }

@@ -7,7 +7,9 @@ use crate::state::config::Config;
 use crate::state::socket::Socket;
 use crate::state::{ClientInfo, Message, Server};
 use crate::sys::clock;
-use crate::sys::listen::{address_at, bind_tcp, bind_unix, may_be_missing, remove_socket_file};
+use crate::sys::listen::{
+    address_at, advice, bind_tcp, bind_unix, may_be_missing, remove_socket_file,
+};
 use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry, Token};
 use socket2::{SockRef, TcpKeepalive};
@@ -55,29 +57,10 @@ impl ListenError {
 impl ListenError {
     /// What the administrator can do about it.
     pub fn advice(&self) -> &'static str {
-        let ListenError::Bind {
-            parameter, error, ..
-        } = self
-        else {
-            return "";
-        };
-        match (error.kind(), *parameter) {
-            (io::ErrorKind::AddrInUse, "unixsocket") => {
-                "; another server listens there: stop it, or choose another path"
-            }
-            (io::ErrorKind::AddrInUse, _) => {
-                "; another process listens there: stop it, or choose another port"
-            }
-            (io::ErrorKind::PermissionDenied, "unixsocket") => {
-                "; the user of this process must be able to write to that directory"
-            }
-            (io::ErrorKind::PermissionDenied, _) => {
-                "; ports below 1024 need the capability CAP_NET_BIND_SERVICE: choose another port"
-            }
-            (io::ErrorKind::NotFound, "unixsocket") => "; its directory must exist",
-            (io::ErrorKind::AddrNotAvailable, _) => {
-                "; no interface of this machine has that address"
-            }
+        match self {
+            ListenError::Bind {
+                parameter, error, ..
+            } => advice(error.kind(), parameter.ends_with("unixsocket")),
             _ => "",
         }
     }

@@ -69,17 +69,44 @@ pub fn may_be_missing(error: &io::Error, optional: bool) -> bool {
 /// Listens on a Unix socket; permissions of 0 are left to the umask.
 ///
 /// # Errors
-/// What the system reports; another process listens there.
+/// What the system reports; another process listens there; a file is there that is no socket.
 pub fn bind_unix(path: &Path, permissions: u32) -> io::Result<UnixListener> {
     if is_served(path) {
         return Err(io::ErrorKind::AddrInUse.into());
     }
     remove_socket_file(path);
+    if path.symlink_metadata().is_ok() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
     let listener = UnixListener::bind(path)?;
     if permissions != 0 {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions))?;
     }
     Ok(listener)
+}
+
+/// What the administrator can do about an address, or a path of a Unix socket, that cannot be bound.
+pub fn advice(kind: io::ErrorKind, is_path: bool) -> &'static str {
+    match (kind, is_path) {
+        (io::ErrorKind::AddrInUse, true) => {
+            "; another server listens there: stop it, or choose another path"
+        }
+        (io::ErrorKind::AddrInUse, false) => {
+            "; another process listens there: stop it, or choose another port"
+        }
+        (io::ErrorKind::AlreadyExists, true) => {
+            "; that is a file and no socket: move it away, or choose another path"
+        }
+        (io::ErrorKind::PermissionDenied, true) => {
+            "; the user of this process must be able to write to that directory"
+        }
+        (io::ErrorKind::PermissionDenied, false) => {
+            "; ports below 1024 need the capability CAP_NET_BIND_SERVICE: choose another port"
+        }
+        (io::ErrorKind::NotFound, true) => "; its directory must exist",
+        (io::ErrorKind::AddrNotAvailable, _) => "; no interface of this machine has that address",
+        _ => "",
+    }
 }
 
 /// Whether a process listens on a socket file. Does not wait: a full queue also means yes.

@@ -469,11 +469,21 @@ fn an_address_that_cannot_be_bound_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let in_use = taken.local_addr().unwrap().port().to_string();
     let dir = tempfile::tempdir().unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let file = file.path().to_str().unwrap();
     let port = free_port();
     for (flags, words) in [
         (
             vec!["--metrics-port", &in_use],
-            ["metrics-port", "Address already in use"],
+            ["metrics-port", "listens there: stop it, or choose another port"],
+        ),
+        (
+            vec!["--metrics-unixsocket", "/nowhere/socket"],
+            ["metrics-unixsocket", "its directory must exist"],
+        ),
+        (
+            vec!["--metrics-unixsocket", file],
+            ["metrics-unixsocket", "a file and no socket"],
         ),
         (
             vec!["--metrics-port", &in_use, "--metrics-bind", "203.0.113.7"],

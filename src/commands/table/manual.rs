@@ -29,7 +29,7 @@ const GROUPS: [(Group, &str); 23] = [
     (Group::Connection, "Connection"),
     (Group::Server, "Server"),
     (Group::Json, "JSON documents"),
-    (Group::Cluster, "Cluster, which this server is no part of"),
+    (Group::Cluster, "Cluster"),
 ];
 
 /// One command with its subcommands: `` `CONFIG` (`GET`, `SET`) ``.

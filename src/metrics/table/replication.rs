@@ -40,6 +40,11 @@ fn behind(scrape: &Scrape<'_>) -> u64 {
     }
 }
 
+/// Whether this server follows a master and is connected to it.
+fn is_linked(scrape: &Scrape<'_>) -> bool {
+    is_replica(scrape) && scrape.server.replication.link.phase() == LinkPhase::Connected
+}
+
 /// Seconds since a time, if there was one.
 fn seconds_since(scrape: &Scrape<'_>, then_ms: UnixMs) -> Option<Number> {
     let ms = scrape.now_ms.since(then_ms);
@@ -90,10 +95,7 @@ pub(super) const ROWS: &[Metric] = &[
     gauge(
         "kedis_link_up",
         "Whether this replica's link to its master is up; absent on a master.",
-        |s| {
-            let is_up = s.server.replication.link.phase() == LinkPhase::Connected;
-            is_replica(s).then(|| is_up.into())
-        },
+        |s| is_replica(s).then(|| is_linked(s).into()),
     ),
     gauge(
         "kedis_link_sync_running",
@@ -105,16 +107,16 @@ pub(super) const ROWS: &[Metric] = &[
     ),
     gauge(
         "kedis_link_lag_bytes",
-        "Bytes of the master's stream that this replica has not applied.",
-        |s| is_replica(s).then(|| behind(s).into()),
+        "Bytes of the master's stream that this replica has not applied; absent without a link.",
+        |s| is_linked(s).then(|| behind(s).into()),
     ),
     gauge(
         "kedis_link_lag_seconds",
-        "Time since this replica last applied a change; 0 if it has all.",
+        "Time since this replica last applied a change; 0 if it has all, absent without a link.",
         |s| {
             let applied = s.server.replication.link.applied_ms.load(Ordering::Relaxed);
             match behind(s) {
-                _ if !is_replica(s) => None,
+                _ if !is_linked(s) => None,
                 0 => some(0u64),
                 _ => seconds_since(s, applied),
             }
