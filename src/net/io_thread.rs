@@ -46,7 +46,7 @@ const TURNS: usize = 16;
 const PAUSE_CHECK: Duration = Duration::from_millis(2);
 /// How often a thread with clients that wait for memory checks whether there is any.
 const ROOM_CHECK: Duration = Duration::from_millis(20);
-/// The same if some wait for memtables to be written out, or for keys to be evicted.
+/// The same for clients that wait for memtables to be written out, or for keys to be evicted.
 const SPACE_CHECK: Duration = Duration::from_millis(2);
 /// How long a stopping thread waits for the other threads, and how long it sends what is left.
 const LAST_SENDS: Duration = Duration::from_millis(500);
@@ -93,11 +93,12 @@ pub struct IoThread {
     paused: Vec<Token>,
     /// When paused clients last tried again.
     last_resumed: Instant,
-    /// Connections whose requests wait for memory or for space.
+    /// Connections whose requests wait for memory.
     no_room: Vec<Token>,
     last_room_check: Instant,
-    /// How often they are looked at.
-    room_check: Duration,
+    /// Connections whose requests wait for memtables to be written out, or for keys to be evicted.
+    no_space: Vec<Token>,
+    last_space_check: Instant,
     /// Memory lent to requests of this tick, until it ends.
     loans: Vec<Loan>,
     last_cron: Instant,
@@ -155,7 +156,8 @@ impl IoThread {
             last_resumed: Instant::now(),
             no_room: Vec::new(),
             last_room_check: Instant::now(),
-            room_check: ROOM_CHECK,
+            no_space: Vec::new(),
+            last_space_check: Instant::now(),
             loans: Vec::new(),
             last_cron: Instant::now(),
             output_deadline_ms: UnixMs::MAX,
@@ -241,8 +243,7 @@ impl IoThread {
             if self.cron_in() == Duration::ZERO {
                 self.cron();
             }
-            self.resume_paused(false);
-            self.resume_for_room();
+            self.resume_suspended();
         }
         self.finish();
         Ok(())
@@ -256,7 +257,10 @@ impl IoThread {
         } else {
             let mut cron = self.cron_in();
             if !self.no_room.is_empty() {
-                cron = cron.min(self.room_check);
+                cron = cron.min(ROOM_CHECK);
+            }
+            if !self.no_space.is_empty() {
+                cron = cron.min(SPACE_CHECK);
             }
             let due = [self.deadlines.first(), self.retries.first()];
             let due = due.into_iter().flatten().map(|(due_ms, _)| due_ms).min();

@@ -624,7 +624,9 @@ impl<'s> Follower<'s> {
         self.executor.finish_tick().map_err(|error| match error {
             Error::Op(OpError::Storage(error)) => error.into(),
             error => End::Io(io::Error::other(error.to_string())),
-        })
+        })?;
+        self.executor.server().engine.wait_as_writer();
+        Ok(())
     }
 
     /// Applies one command; `next` is the input after it.

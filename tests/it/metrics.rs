@@ -475,7 +475,10 @@ fn an_address_that_cannot_be_bound_is_named() {
     for (flags, words) in [
         (
             vec!["--metrics-port", &in_use],
-            ["metrics-port", "listens there: stop it, or choose another port"],
+            [
+                "metrics-port",
+                "listens there: stop it, or choose another port",
+            ],
         ),
         (
             vec!["--metrics-unixsocket", "/nowhere/socket"],

@@ -130,7 +130,6 @@ impl Executor {
         &mut self,
         conclude: impl FnOnce(&Result<(), Error>, &mut dyn FnMut()),
     ) -> Result<(), Error> {
-        let wrote = self.has_writes();
         let finished = self.commit_tick().and_then(|wants_disk| {
             if wants_disk {
                 self.server.engine.make_durable()?;
@@ -143,9 +142,6 @@ impl Executor {
                 self.send_notifications(notifications, finished.as_ref().err());
             }
         });
-        if wrote {
-            self.server.engine.wait_as_writer();
-        }
         finished
     }
 

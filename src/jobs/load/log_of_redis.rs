@@ -155,7 +155,9 @@ impl Commands {
 
     fn commit(&mut self) -> Result<(), LogError> {
         let done = self.executor.finish_tick();
-        done.map_err(|error| LogError::Apply(error.to_string()))
+        done.map_err(|error| LogError::Apply(error.to_string()))?;
+        self.executor.server().engine.wait_as_writer();
+        Ok(())
     }
 
     fn run_whole(&mut self, input: &[u8], used: &mut usize) -> Result<(), LogError> {

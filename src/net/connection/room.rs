@@ -125,6 +125,13 @@ impl Connection {
         server.engine.delays_writers() || server.awaits_eviction(bytes, self.counted_on_disk())
     }
 
+    /// Whether its next request no longer waits for space.
+    pub(in crate::net) fn has_space(&self, executor: &Executor) -> bool {
+        !self
+            .awaits_space
+            .is_some_and(|bytes| self.lacks_space(executor, bytes))
+    }
+
     /// Whether it waits for space rather than for memory.
     pub(in crate::net) fn awaits_space(&self) -> bool {
         self.awaits_space.is_some()
@@ -195,9 +202,7 @@ impl Connection {
             let memory = &server.client_memory;
             self.loan.is_none() && memory.is_behind(self.session.info.id)
         };
-        !self
-            .awaits_space
-            .is_some_and(|bytes| self.lacks_space(executor, bytes))
+        self.has_space(executor)
             && !self.has_no_room(executor)
             && (self.wanted == 0 || !is_behind() && server.find_room(config, self.wanted))
     }

@@ -1,5 +1,5 @@
 //! Connections whose next request waits: for the end of a pause, for rows that are read from the
-//! disk, for memory; and what of the thread's time those get that need the disk.
+//! disk, for memory, for space; and what of the thread's time those get that need the disk.
 
 use super::{IoThread, PAUSE_CHECK, ROOM_CHECK, SPACE_CHECK};
 use crate::state::mailbox::FinishedRead;
@@ -153,6 +153,13 @@ impl IoThread {
         }
     }
 
+    /// Resumes connections whose pause is over, or for which there is memory or space.
+    pub(super) fn resume_suspended(&mut self) {
+        self.resume_paused(false);
+        self.resume_for_room();
+        self.resume_for_space();
+    }
+
     /// Suspends a connection until there is memory for its requests and replies.
     pub(super) fn wait_for_room(&mut self, token: Token) {
         let now_ms = self.executor.now_ms();
@@ -161,7 +168,7 @@ impl IoThread {
         {
             connection.no_room_since_ms = Some(now_ms);
             if connection.awaits_space() {
-                self.room_check = SPACE_CHECK;
+                return self.no_space.push(token);
             }
             self.no_room.push(token);
             self.executor.server().client_memory.begin_wait();
@@ -170,12 +177,11 @@ impl IoThread {
 
     /// Resumes connections for which there is memory now. Closes one of those that have
     /// stalled, which frees memory for others.
-    pub(super) fn resume_for_room(&mut self) {
-        if self.no_room.is_empty() || self.last_room_check.elapsed() < self.room_check {
+    fn resume_for_room(&mut self) {
+        if self.no_room.is_empty() || self.last_room_check.elapsed() < ROOM_CHECK {
             return;
         }
         self.last_room_check = Instant::now();
-        self.room_check = ROOM_CHECK;
         let now_ms = clock::unix_ms();
         let mut stalled = None;
         let memory = &self.executor.server().client_memory;
@@ -193,9 +199,6 @@ impl IoThread {
                 }
                 continue;
             }
-            if connection.awaits_space() {
-                self.room_check = SPACE_CHECK;
-            }
             if stalled.is_none() && connection.has_stalled(now_ms) {
                 stalled = Some(token);
             }
@@ -203,6 +206,29 @@ impl IoThread {
         }
         if let Some(token) = stalled {
             self.close_stalled(token);
+        }
+    }
+
+    /// Resumes connections for whose data there is space now. They wait for no memory of other clients,
+    /// of which none is closed for them.
+    fn resume_for_space(&mut self) {
+        if self.no_space.is_empty() || self.last_space_check.elapsed() < SPACE_CHECK {
+            return;
+        }
+        self.last_space_check = Instant::now();
+        for token in std::mem::take(&mut self.no_space) {
+            let Some(connection) = self.connections.get_mut(&token) else {
+                continue;
+            };
+            if !connection.has_space(&self.executor) {
+                self.no_space.push(token);
+                continue;
+            }
+            connection.end_wait_for_room();
+            if !connection.in_pending {
+                connection.in_pending = true;
+                self.pending.push(token);
+            }
         }
     }
 

@@ -209,6 +209,7 @@ impl StorageConfig {
         let logged = std::env::var("KEDIS_TEST_VALUES").ok();
         if let Some(min) = logged.and_then(|min| min.parse().ok()) {
             config.value_log_min_bytes = min;
+            config.value_log_packed_min_bytes = 4 * min;
         }
         config
     }

@@ -8,7 +8,7 @@
 //! its most memtables; then the threads that write stand still. In a small budget that is far more
 //! memory than memtables may take, and an IO thread that stands still serves no reads either. So
 //! clients that write wait before that ([`Engine::delays_writers`]): an IO thread reads their
-//! requests later, and threads that may wait do so between two commits.
+//! requests later, and the threads that receive or load data wait between two commits.
 
 use super::files::WORTH_A_FILE;
 use super::waiting::is_io_thread;
@@ -116,13 +116,15 @@ impl Engine {
     /// Waits, for a second at the most, while [writers wait](Engine::delays_writers). The caller has
     /// committed what it had, and no keys are locked.
     pub fn wait_as_writer(&self) {
-        if !self.delays_writers() {
-            return;
-        }
         debug_assert!(!is_io_thread(), "an IO thread would wait for memtables");
         let until = Instant::now() + LONGEST_DELAY;
-        while self.delays_writers() && Instant::now() < until {
-            memtable::wait_for_freed(DELAY_CHECK);
+        loop {
+            // At a start there is no thread yet that looks.
+            match self.look_at_memtables() {
+                Ok(true) if Instant::now() < until => memtable::wait_for_freed(DELAY_CHECK),
+                Ok(_) => return,
+                Err(error) => return log::error!("memtables cannot be written out: {error}"),
+            }
         }
     }
 }

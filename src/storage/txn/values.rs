@@ -10,21 +10,16 @@ use crate::storage::engine::cold_reads::ColdRead;
 use crate::storage::engine::values::{Owner, Pin, packs_well};
 use crate::storage::engine::waiting::pretends_cold;
 use crate::storage::{DbIndex, Result, StorageError};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::ops::Range;
-
-/// A value that was appended, and the argument that it came from.
-struct Written {
-    /// The address and length of the argument: while its command runs, no other has them.
-    from: (usize, usize),
-    at: ValueRef,
-}
 
 /// What a turn has appended to the value log.
 #[derive(Default)]
 pub(in crate::storage) struct LoggedValues {
-    /// By the commands whose arguments are still in memory.
-    written: SmallVec<[Written; 2]>,
+    /// The places of values by the address and length of the argument that each came from: while its
+    /// command runs, no other has them.
+    written: FxHashMap<(usize, usize), ValueRef>,
     /// One for each segment with a value of the turn.
     pins: SmallVec<[Pin; 1]>,
 }
@@ -35,17 +30,14 @@ fn address(bytes: &[u8]) -> (usize, usize) {
 
 impl LoggedValues {
     fn note(&mut self, value: &[u8], at: ValueRef, pin: Pin) {
-        let from = address(value);
-        self.written.push(Written { from, at });
+        self.written.insert(address(value), at);
         if !self.pins.iter().any(|pin| pin.is_of(at.segment)) {
             self.pins.push(pin);
         }
     }
 
     fn place_of(&self, arg: &[u8]) -> Option<ValueRef> {
-        let from = address(arg);
-        let found = self.written.iter().find(|written| written.from == from);
-        found.map(|written| written.at)
+        self.written.get(&address(arg)).copied()
     }
 
     /// Forgets the arguments, whose memory may get other contents.

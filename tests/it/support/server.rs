@@ -261,13 +261,16 @@ impl Server {
             && file.is_none()
             && !says("--value-log-min")
         {
+            // Short ones that pack well are in tables.
+            let least = least.to_string_lossy().into_owned();
+            let packed = least.parse::<u64>().map_or(0, |least| 4 * least);
             command.args([
                 "--value-log-segment-size",
                 "16kb",
-                "--value-log-packed-min",
-                "0",
+                "--value-log-min",
+                &least,
             ]);
-            command.arg("--value-log-min").arg(least);
+            command.args(["--value-log-packed-min", &packed.to_string()]);
         }
         // Also on a machine where the default would be 1.
         if file.is_none() && self.binary == binary() && !says("--io-threads") {
