@@ -56,6 +56,37 @@ pub const SCRIPT_STACK: usize = 8 << 20;
 
 type Job = fn(Arc<Server>, &StopSign);
 
+/// A memory thread for the time before the others run. It ends when this is dropped.
+pub struct EarlyMemory {
+    sign: Arc<StopSign>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl EarlyMemory {
+    /// Starts it.
+    pub fn start(server: &Arc<Server>) -> io::Result<EarlyMemory> {
+        let sign = Arc::<StopSign>::default();
+        let (server, its_sign) = (server.clone(), sign.clone());
+        let thread = Builder::new().name("memory".to_owned());
+        let thread = thread.spawn(move || memory::run(server, &its_sign))?;
+        Ok(EarlyMemory {
+            sign,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for EarlyMemory {
+    fn drop(&mut self) {
+        self.sign.set();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("the memory thread had panicked");
+        }
+    }
+}
+
 /// The running threads.
 pub struct Jobs {
     sign: Arc<StopSign>,

@@ -2,9 +2,9 @@
 //!
 //! Start: database, listening sockets, IO threads, background threads; then the main thread
 //! accepts connections until the stop. While `--load-rdb` loads, clients are accepted and get
-//! `LOADING`; the background threads start after the load. Opening a database after a crash
-//! replays a bounded log, which takes seconds; no client is accepted meanwhile. The service
-//! manager is notified of both.
+//! `LOADING`; the background threads but that of memory start after the load. Opening a
+//! database after a crash replays a bounded log, which takes seconds; no client is accepted
+//! meanwhile. The service manager is notified of both.
 //!
 //! Stop: writes are held back until the replicas have everything, for at most
 //! `shutdown-timeout` seconds. Then the sockets close, the IO threads commit and send what they
@@ -15,7 +15,7 @@ mod signals;
 
 use crate::commands::table::names;
 use crate::commands::{acl, load_libraries, registry};
-use crate::jobs::{self, Jobs, LoadError};
+use crate::jobs::{self, EarlyMemory, Jobs, LoadError};
 use crate::metrics::{Metrics, MetricsError};
 use crate::net::{IoThread, ListenError, Listeners};
 use crate::replication;
@@ -425,6 +425,7 @@ impl Main {
 
     /// Loads a file while clients get `LOADING`. `false`: the server is to stop before the end.
     fn load(&mut self, path: &Path, waker: &Arc<Waker>) -> Result<bool, ServerError> {
+        let _memory = EarlyMemory::start(&self.server)?;
         let (sender, done) = bounded(1);
         let (server, path, waker) = (self.server.clone(), path.to_owned(), waker.clone());
         let thread = Builder::new()

@@ -119,7 +119,7 @@ impl Engine {
         debug_assert!(!is_io_thread(), "an IO thread would wait for memtables");
         let until = Instant::now() + LONGEST_DELAY;
         loop {
-            // At a start there is no thread yet that looks.
+            // A load writes megabytes between two looks of the memory thread.
             match self.look_at_memtables() {
                 Ok(true) if Instant::now() < until => memtable::wait_for_freed(DELAY_CHECK),
                 Ok(_) => return,
