@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 
 /// Writers wait once memtables take so large a part of their share too much.
 const EXCESS: usize = 4;
+/// A memtable is written out for that if it takes so large a part of their share.
+const LEAST_PART: u64 = 8;
 /// How long a thread waits at the most after a commit.
 const LONGEST_DELAY: Duration = Duration::from_secs(1);
 const DELAY_CHECK: Duration = Duration::from_millis(5);
@@ -84,11 +86,12 @@ impl Engine {
             false => share + share / EXCESS,
         };
         let may_delay = used > most && !self.disk.is_low() && !self.has_failed();
+        // What iterators keep of memtables that are written does not become less by writing others,
+        // which would be many small tables.
         let begun = match may_delay {
-            true => self.begin_flush(WORTH_A_FILE),
+            true => self.begin_flush((share as u64 / LEAST_PART).max(WORTH_A_FILE)),
             false => Ok(()),
         };
-        // Memtables that a snapshot keeps are not written, and do not become fewer by waiting.
         let delays =
             may_delay && begun.is_ok() && self.property("rocksdb.num-running-flushes") > Some(0);
         if delays && !delayed {
