@@ -296,6 +296,9 @@ impl Worker {
     }
 }
 
+/// Has room for all requests from the start, so they stand elsewhere; `None` stops a worker.
+type Queue = (Sender<Option<Box<Job>>>, Receiver<Option<Box<Job>>>);
+
 /// The slow-command workers, and the requests that wait for one.
 pub struct Workers {
     all: RwLock<Vec<Arc<Worker>>, { Lock::Workers as u8 }>,
@@ -303,9 +306,9 @@ pub struct Workers {
     running: AtomicUsize,
     /// The scripts that have begun and are not over, in order.
     begun: Arc<Mutex<Vec<Arc<Running>>>>,
-    jobs: (Sender<Option<Job>>, Receiver<Option<Job>>),
+    jobs: Queue,
     /// Those that have had their turn.
-    long_jobs: (Sender<Option<Job>>, Receiver<Option<Job>>),
+    long_jobs: Queue,
     /// Keys whose waiting clients any worker is to serve: at most those that clients wait for.
     ready: Mutex<BTreeSet<(DbIndex, Box<[u8]>)>>,
     /// Has a message if there are some.
@@ -361,16 +364,14 @@ impl Workers {
             true => &self.long_jobs.0,
             false => &self.jobs.0,
         };
-        let sent = queue.try_send(Some(job));
+        let sent = queue.try_send(Some(Box::new(job)));
         if !tried {
             // For workers that sleep because all queued jobs have been tried.
             self.ended.1.notify_one();
         }
         match sent {
             Ok(()) | Err(TrySendError::Full(None) | TrySendError::Disconnected(None)) => Ok(()),
-            Err(TrySendError::Full(Some(job)) | TrySendError::Disconnected(Some(job))) => {
-                Err(Box::new(job))
-            }
+            Err(TrySendError::Full(Some(job)) | TrySendError::Disconnected(Some(job))) => Err(job),
         }
     }
 
@@ -397,8 +398,8 @@ impl Workers {
         if job.is_none() {
             self.wake_for_stop();
         }
-        self.taken(job.as_ref());
-        job.map(Next::Job)
+        self.taken(job.as_deref());
+        job.map(|job| Next::Job(*job))
     }
 
     /// Leaves the clients that wait for a key to the next free worker.
@@ -475,8 +476,8 @@ impl Workers {
             // The server stops, and this message was for a worker.
             self.wake_for_stop();
         }
-        self.taken(taken.as_ref());
-        taken
+        self.taken(taken.as_deref());
+        taken.map(|job| *job)
     }
 
     /// Called when a request is over and its keys are released.

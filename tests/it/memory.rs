@@ -25,6 +25,16 @@ fn get(conn: &mut Conn, from: u64) {
     }
 }
 
+/// The queues of the workers took 14 MB.
+#[test]
+fn a_server_without_data_takes_little_memory() {
+    let server = Server::start(&["--maxmemory", "64mb"]);
+    let takes = server
+        .connect()
+        .info_number("memory", "used_memory_startup");
+    assert!(takes < 8 << 20, "{takes} bytes at the start");
+}
+
 /// The caches alone would fill the budget; they shrink to make room for other memory.
 #[test]
 fn the_process_stays_within_maxmemory() {
