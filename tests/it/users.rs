@@ -169,6 +169,18 @@ fn without_passwords(reply: Value) -> Value {
     Value::Error(format!("{BEFORE}{shown}': {reason}").into_bytes())
 }
 
+/// Whether a selector begins within another one: Redis 7.0 forgets the first then, later versions and
+/// this server take it for a part of the first.
+fn opens_twice(rules: &[&str]) -> bool {
+    let mut is_open = false;
+    rules.iter().any(|rule| {
+        let begins = rule.starts_with('(') && !rule.ends_with(')');
+        let twice = begins && is_open;
+        is_open = begins || is_open && !rule.ends_with(')');
+        twice
+    })
+}
+
 #[test]
 fn random_rules_mean_what_they_mean_to_the_oracle() {
     let seed = seed("KEDIS_USERS_SEED");
@@ -182,6 +194,9 @@ fn random_rules_mean_what_they_mean_to_the_oracle() {
         let rules: Vec<&str> = (0..count)
             .map(|_| RULES[random.usize(..RULES.len())])
             .collect();
+        if opens_twice(&rules) {
+            continue;
+        }
         let words: Vec<&str> = ["ACL", "SETUSER", &name].into_iter().chain(rules).collect();
         let case = format!("seed {seed}, round {round}: {}", words.join(" "));
         let [our, their] = [&mut ours, &mut theirs].map(|client| client.call(&words));
