@@ -117,10 +117,11 @@ impl Staging {
         if !self.engine.takes_data() {
             return Err(StorageError::NoRoom);
         }
-        let _in_flight = self.engine.disk.begin_write(batch.size_in_bytes());
+        let in_flight = self.engine.disk.begin_write(batch.size_in_bytes());
         let mut unlogged = WriteOptions::default();
         unlogged.disable_wal(true);
         self.engine.db.write_opt(batch, &unlogged)?;
+        drop(in_flight);
         self.engine.wait_as_writer();
         fail_point("staging")
     }

@@ -14,6 +14,9 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::ops::Range;
 
+/// A larger table is freed: to clear it takes time for all of its places, however few are used.
+const KEPT_PLACES: usize = 256;
+
 /// What a turn has appended to the value log.
 #[derive(Default)]
 pub(in crate::storage) struct LoggedValues {
@@ -42,7 +45,10 @@ impl LoggedValues {
 
     /// Forgets the arguments, whose memory may get other contents.
     pub(super) fn forget_arguments(&mut self) {
-        self.written.clear();
+        match self.written.capacity() > KEPT_PLACES {
+            true => self.written = FxHashMap::default(),
+            false => self.written.clear(),
+        }
     }
 
     /// Notes where the rows of the binlog end that a commit has written.
@@ -54,7 +60,7 @@ impl LoggedValues {
 
     /// Ends the turn: what it has appended is committed or given up.
     pub(super) fn clear(&mut self) {
-        self.written.clear();
+        self.forget_arguments();
         self.pins.clear();
     }
 
