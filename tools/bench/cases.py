@@ -12,6 +12,8 @@ RAND = "__rand_int__"
 HASH_FIELDS = [word for n in range(1, 6) for word in (f"field{n}", VALUE)]
 
 KEYS = 1_000_000
+# So many that most keys of a run are new ones.
+MANY_KEYS = 10_000_000
 COUNTERS = 100_000
 HASHES = 100_000
 LISTS = 10_000
@@ -87,6 +89,8 @@ CASES = [
     Case("GET", ["GET", f"key:{RAND}"], KEYS, strings),
     Case("INCR", ["INCR", f"counter:{RAND}"], COUNTERS),
     Case("MSET10", ["MSET", *[word for _ in range(10) for word in (f"key:{RAND}", VALUE)]], KEYS),
+    Case("MSET10NEW", ["MSET", *[word for _ in range(10) for word in (f"key:{RAND}", VALUE)]], MANY_KEYS,
+         consumes=True, scales=False),
     Case("HSET5", ["HSET", f"hash:{RAND}", *HASH_FIELDS], HASHES),
     Case("HGETALL5", ["HGETALL", f"hash:{RAND}"], HASHES, hashes),
     Case("HINCRBY", ["HINCRBY", f"hash:{RAND}", "count", "1"], HASHES),

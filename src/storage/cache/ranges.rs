@@ -15,6 +15,7 @@ use crate::encoding::{CollectionId, tag};
 use crate::storage::Direction;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
+use std::ops::Range;
 
 /// The most bytes of keys and values in a cached range.
 pub(in crate::storage) const RANGE_BYTES: usize = 1024;
@@ -25,6 +26,9 @@ pub(in crate::storage) const READ_AHEAD: usize = 16;
 
 /// Reads whose bounds are longer than this, in bytes, are not cached.
 const BOUND_MAX: usize = 256;
+
+/// Bytes of the lengths of a pair.
+const PAIR_HEAD: usize = 4;
 
 /// The tags of rows that may stand in cached ranges.
 pub(in crate::storage) const TAGS: [u8; 2] = [tag::LIST_ITEM, tag::ZSET_SCORE];
@@ -62,22 +66,16 @@ pub(in crate::storage) fn split_name(name: &[u8]) -> Option<(&[u8], Direction)> 
     is_cacheable_range_row(prefix).then_some((prefix, direction))
 }
 
-/// Where a row of a cached range stands in its bytes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Row {
-    at: u16,
-    key_len: u16,
-    value_len: u16,
-}
-
 /// All rows with keys in `[from, to)`, in the order of `direction`.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::storage) struct CachedRange {
     direction: Direction,
     from: RowKey,
     to: RowKey,
-    rows: SmallVec<[Row; 16]>,
-    bytes: SmallVec<[u8; 512]>,
+    /// The offset in `bytes` of each row.
+    rows: SmallVec<[u16; 24]>,
+    /// The rows, each as a pair of key and value ([`put_pair`]).
+    bytes: Vec<u8>,
 }
 
 impl CachedRange {
@@ -96,7 +94,7 @@ impl CachedRange {
             from: RowKey::from_slice(start),
             to: RowKey::from_slice(start),
             rows: SmallVec::new(),
-            bytes: SmallVec::new(),
+            bytes: Vec::new(),
         }
     }
 
@@ -126,7 +124,7 @@ impl CachedRange {
             true => n,
             false => self.rows.len().checked_sub(n + 1)?,
         };
-        self.rows.get(n).map(|row| self.row(row))
+        self.row(*self.rows.get(n)?)
     }
 
     /// Whether a read of `[from, to)` in `direction` begins within.
@@ -137,20 +135,35 @@ impl CachedRange {
         }
     }
 
-    /// How many of its rows precede the first one of a read of `[from, to)` in `direction`.
-    pub(in crate::storage) fn skip(&self, direction: Direction, from: &[u8], to: &[u8]) -> usize {
-        let mut n = 0;
-        while let Some((key, _)) = self.get(direction, n) {
-            let met = match direction {
-                Direction::Forward => key >= from,
-                Direction::Backward => key < to,
-            };
-            if met {
-                break;
-            }
-            n += 1;
+    /// The rows that a read of `[from, to)` in `direction` wants, by the numbers of
+    /// [`CachedRange::get`]. The range must [serve](CachedRange::serves) the read.
+    pub(in crate::storage) fn wanted(
+        &self,
+        direction: Direction,
+        from: &[u8],
+        to: &[u8],
+    ) -> Range<usize> {
+        let key = |n| self.get(direction, n).map_or(&[][..], |(key, _)| key);
+        let (starts_before, ends_behind) = match direction {
+            Direction::Forward => (self.from.as_slice() < from, self.to.as_slice() > to),
+            Direction::Backward => (self.to.as_slice() > to, self.from.as_slice() < from),
+        };
+        let precedes = |n| match direction {
+            Direction::Forward => key(n) < from,
+            Direction::Backward => key(n) >= to,
+        };
+        let follows = |n| match direction {
+            Direction::Forward => key(n) >= to,
+            Direction::Backward => key(n) < from,
+        };
+        let (mut start, mut end) = (0, self.len());
+        while starts_before && start < end && precedes(start) {
+            start += 1;
         }
-        n
+        while ends_behind && start < end && follows(end - 1) {
+            end -= 1;
+        }
+        start..end
     }
 
     /// Where a read in `direction` must continue after its last row: at keys from here on, or at
@@ -164,7 +177,7 @@ impl CachedRange {
 
     /// Appends the row that follows in its direction. Returns false if it does not fit.
     pub(in crate::storage) fn push(&mut self, key: &[u8], value: &[u8]) -> bool {
-        if self.size() + 4 + key.len() + value.len() > RANGE_BYTES {
+        if self.bytes.len() + PAIR_HEAD + key.len() + value.len() > RANGE_BYTES {
             return false;
         }
         self.append(key, value);
@@ -183,40 +196,31 @@ impl CachedRange {
         }
     }
 
-    /// `from length (2) ‖ to length (2) ‖ from ‖ to`, then for each row
-    /// `key length (2) ‖ value length (2) ‖ key ‖ value`.
+    /// The pair `from` and `to`, then for each row the pair of key and value ([`put_pair`]).
     pub(in crate::storage) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(64 + self.bytes.len() + 4 * self.rows.len());
-        let put_pair = |bytes: &mut Vec<u8>, a: &[u8], b: &[u8]| {
-            bytes.extend_from_slice(&(a.len() as u16).to_be_bytes());
-            bytes.extend_from_slice(&(b.len() as u16).to_be_bytes());
-            bytes.extend_from_slice(a);
-            bytes.extend_from_slice(b);
-        };
+        let head = PAIR_HEAD + self.from.len() + self.to.len();
+        let mut bytes = Vec::with_capacity(head + self.bytes.len());
         put_pair(&mut bytes, &self.from, &self.to);
-        for row in &self.rows {
-            let (key, value) = self.row(row);
-            put_pair(&mut bytes, key, value);
-        }
+        bytes.extend_from_slice(&self.bytes);
         bytes
     }
 
     /// A cached range that [`CachedRange::encode`] has written for this direction.
     pub(in crate::storage) fn decode(direction: Direction, bytes: &[u8]) -> Option<CachedRange> {
-        let (from, to, mut rest) = take_pair(bytes)?;
-        let mut range = CachedRange {
+        let (from, to, all) = take_pair(bytes)?;
+        let mut rows = SmallVec::new();
+        let mut rest = all;
+        while !rest.is_empty() {
+            rows.push(u16::try_from(all.len() - rest.len()).ok()?);
+            (_, _, rest) = take_pair(rest)?;
+        }
+        Some(CachedRange {
             direction,
             from: RowKey::from_slice(from),
             to: RowKey::from_slice(to),
-            rows: SmallVec::new(),
-            bytes: SmallVec::new(),
-        };
-        while !rest.is_empty() {
-            let (key, value, behind) = take_pair(rest)?;
-            range.append(key, value);
-            rest = behind;
-        }
-        Some(range)
+            rows,
+            bytes: all.to_vec(),
+        })
     }
 
     /// An encoded cached range after a row was written (`None`: deleted), or `None` if the row lies
@@ -227,7 +231,7 @@ impl CachedRange {
         key: &[u8],
         value: Option<&[u8]>,
     ) -> Option<Vec<u8>> {
-        let (from, to, _) = take_pair(bytes)?;
+        let (from, to, rows) = take_pair(bytes)?;
         let (mut from, mut to) = (RowKey::from_slice(from), RowKey::from_slice(to));
         if key < from.as_slice() || key >= to.as_slice() {
             // An item that is pushed to a list directly follows or precedes its neighbour.
@@ -238,59 +242,60 @@ impl CachedRange {
                 _ => return None,
             }
         }
-        let range = CachedRange::decode(direction, bytes)?;
-        let range = CachedRange { from, to, ..range };
-        Some(range.with(key, value).encode())
-    }
-
-    /// The cached range after a row inside was written (`None`: deleted).
-    fn with(&self, key: &[u8], value: Option<&[u8]>) -> CachedRange {
-        let (from, to) = (self.from.as_slice(), self.to.as_slice());
-        let mut new = CachedRange::starting(self.direction, from, to);
-        let mut written = value.map(|value| (key, value));
-        let mut fits = true;
-        for row in &self.rows {
-            let (old, value) = self.row(row);
-            let order = match self.direction {
-                Direction::Forward => key.cmp(old),
-                Direction::Backward => old.cmp(key),
-            };
-            if order != Ordering::Greater
-                && let Some((key, value)) = written.take()
-            {
-                fits = fits && new.push(key, value);
-            }
-            fits = fits && (order == Ordering::Equal || new.push(old, value));
+        let replaced = place_of(direction, rows, key)?;
+        let (before, behind) = (&rows[..replaced.start], &rows[replaced.end..]);
+        let new = value.map(|value| (key, value));
+        let added = new.map_or(0, |(key, value)| PAIR_HEAD + key.len() + value.len());
+        let len = before.len() + added + behind.len();
+        if len > RANGE_BYTES {
+            // The rows that no longer fit are the last ones.
+            let mut range = CachedRange::starting(direction, &from, &to);
+            let mut all = pairs(before).chain(new).chain(pairs(behind));
+            while let Some((key, value)) = all.next()
+                && range.push(key, value)
+            {}
+            return Some(range.encode());
         }
-        if let Some((key, value)) = written {
-            fits = fits && new.push(key, value);
+        let mut amended = Vec::with_capacity(PAIR_HEAD + from.len() + to.len() + len);
+        put_pair(&mut amended, &from, &to);
+        amended.extend_from_slice(before);
+        if let Some((key, value)) = new {
+            put_pair(&mut amended, key, value);
         }
-        if fits {
-            new.reach_end(from, to);
-        }
-        new
+        amended.extend_from_slice(behind);
+        Some(amended)
     }
 
     fn append(&mut self, key: &[u8], value: &[u8]) {
-        self.rows.push(Row {
-            at: self.bytes.len() as u16,
-            key_len: key.len() as u16,
-            value_len: value.len() as u16,
-        });
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
+        self.rows.push(self.bytes.len() as u16);
+        put_pair(&mut self.bytes, key, value);
     }
 
-    fn row(&self, row: &Row) -> (&[u8], &[u8]) {
-        let key = usize::from(row.at)..usize::from(row.at + row.key_len);
-        let value = key.end..key.end + usize::from(row.value_len);
-        (&self.bytes[key], &self.bytes[value])
+    /// The row at this offset.
+    fn row(&self, at: u16) -> Option<(&[u8], &[u8])> {
+        let (key, value, _) = take_pair(self.bytes.get(at.into()..)?)?;
+        Some((key, value))
     }
+}
 
-    /// The bytes that the rows take when encoded.
-    fn size(&self) -> usize {
-        self.bytes.len() + 4 * self.rows.len()
+/// The place in encoded rows of the row with this key. If there is none: an empty range where it
+/// would be inserted.
+fn place_of(direction: Direction, rows: &[u8], key: &[u8]) -> Option<Range<usize>> {
+    let mut rest = rows;
+    while !rest.is_empty() {
+        let (old, _, behind) = take_pair(rest)?;
+        let order = match direction {
+            Direction::Forward => key.cmp(old),
+            Direction::Backward => old.cmp(key),
+        };
+        let start = rows.len() - rest.len();
+        match order {
+            Ordering::Less => return Some(start..start),
+            Ordering::Equal => return Some(start..rows.len() - behind.len()),
+            Ordering::Greater => rest = behind,
+        }
     }
+    Some(rows.len()..rows.len())
 }
 
 /// The first key after this one that a row of the same map can have: items of a list have
@@ -311,7 +316,26 @@ fn just_after(key: &[u8]) -> RowKey {
     after
 }
 
-/// Two byte strings after their lengths, and the rest.
+/// The pairs of encoded rows.
+fn pairs(bytes: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let (a, b, behind) = take_pair(rest)?;
+        rest = behind;
+        Some((a, b))
+    })
+}
+
+/// Appends `a length (2) ‖ b length (2) ‖ a ‖ b`.
+fn put_pair(bytes: &mut Vec<u8>, a: &[u8], b: &[u8]) {
+    bytes.extend_from_slice(&(a.len() as u16).to_be_bytes());
+    bytes.extend_from_slice(&(b.len() as u16).to_be_bytes());
+    bytes.extend_from_slice(a);
+    bytes.extend_from_slice(b);
+}
+
+/// The two byte strings of a pair, and what follows it.
+#[inline]
 fn take_pair(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (a_len, rest) = bytes.split_first_chunk()?;
     let (b_len, rest) = rest.split_first_chunk()?;
@@ -368,7 +392,11 @@ mod tests {
             let mut bytes = range.encode();
             for _ in 0..60 {
                 let key = key(rng.u64(..100));
-                let value = rng.bool().then(|| vec![b'w'; rng.usize(..200)]);
+                let len = match rng.u32(..20) {
+                    0 => 1 << 16,
+                    _ => rng.usize(..200),
+                };
+                let value = rng.bool().then(|| vec![b'w'; len]);
                 match &value {
                     Some(value) => rows.insert(key.clone(), value.clone()),
                     None => rows.remove(&key),
@@ -377,7 +405,7 @@ mod tests {
                     bytes = new;
                 }
                 let range = CachedRange::decode(direction, &bytes).unwrap();
-                assert!(range.size() <= RANGE_BYTES);
+                assert!(range.bytes.len() <= RANGE_BYTES);
                 let (from, to) = range.range();
                 let mut there: Vec<(Vec<u8>, Vec<u8>)> = rows
                     .range(RowKey::from_slice(from)..RowKey::from_slice(to))
@@ -431,7 +459,12 @@ mod tests {
         assert!(serves(Direction::Backward, 0, 30));
         assert!(!serves(Direction::Backward, 0, 31));
         assert!(!serves(Direction::Backward, 0, 10));
-        assert_eq!(range.skip(Direction::Forward, &key(25), &key(99)), 2);
-        assert_eq!(range.skip(Direction::Backward, &key(0), &key(30)), 1);
+        let wanted = |direction, from, to| range.wanted(direction, &key(from), &key(to));
+        assert_eq!(wanted(Direction::Forward, 25, 99), 2..3);
+        assert_eq!(wanted(Direction::Forward, 10, 30), 0..2);
+        assert_eq!(wanted(Direction::Forward, 15, 25), 1..2);
+        assert_eq!(wanted(Direction::Forward, 21, 25), 2..2);
+        assert_eq!(wanted(Direction::Backward, 0, 30), 1..3);
+        assert_eq!(wanted(Direction::Backward, 15, 30), 1..2);
     }
 }

@@ -102,10 +102,25 @@ impl Txn {
             *last
         };
         let (mut expected, mut last) = (None, None);
+        let mut expected_map = None;
         let expect = |id, hash, key: &[u8]| {
-            if is_cacheable(key)
-                && let Some(keyspace) = of(&mut expected, id)
+            let (in_range, cacheable) = (ranges::is_cacheable_range_row(key), is_cacheable(key));
+            if !in_range && !cacheable {
+                return;
+            }
+            let Some(keyspace) = of(&mut expected, id) else {
+                return;
+            };
+            if cacheable {
+                cache.prefetch_set(keyspace.cache_hash(hash));
+            }
+            // The cached ranges of its map stand in another set.
+            if in_range
+                && let Some(map) = key.first_chunk::<ELEMENT_PREFIX_LEN>()
+                && expected_map != Some((id, *map))
             {
+                expected_map = Some((id, *map));
+                let hash = self.batch.overlay.hash(id, map);
                 cache.prefetch_set(keyspace.cache_hash(hash));
             }
         };

@@ -78,6 +78,7 @@ impl ReadBudget {
     ///
     /// # Errors
     /// [`StorageError::ReadBudgetSpent`] if the budget is exceeded, or what the watch says.
+    #[inline]
     pub fn spend(&self, bytes: usize) -> Result<()> {
         self.step(ROW + ROW * (bytes >> 10) as u64)
     }
@@ -90,11 +91,17 @@ impl ReadBudget {
         self.step(IN_MEMORY)
     }
 
+    #[inline]
     fn step(&self, steps: u64) -> Result<()> {
         if let Some(left) = self.left.get().checked_sub(steps) {
             self.left.set(left);
             return Ok(());
         }
+        self.ask()
+    }
+
+    #[cold]
+    fn ask(&self) -> Result<()> {
         let mode = self.mode.get();
         match (mode, &self.watch) {
             (Mode::Limited, _) => return Err(StorageError::ReadBudgetSpent),

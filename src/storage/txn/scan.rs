@@ -41,8 +41,9 @@ enum Source {
 enum Stored<'a> {
     /// None.
     None,
-    /// The rows of a cached range from number `at` on, and RocksDB's rows after them.
-    Range(Box<CachedRange>, usize),
+    /// The rows of a cached range with these numbers. RocksDB's rows follow if the cached range ends
+    /// within the read.
+    Range(Box<CachedRange>, std::ops::Range<usize>),
     /// RocksDB's rows.
     Rows(Rows<'a>),
 }
@@ -266,7 +267,7 @@ impl<'a> Scan<'a> {
         let names = ranges::names(prefix);
         let (range, seen) = engine.memory.rows.read_ranges(hash, &names, |kept, bytes| {
             let range = CachedRange::decode(kept, bytes)?;
-            range.serves(direction, from, to).then_some(range)
+            range.serves(direction, from, to).then(|| Box::new(range))
         });
         self.access = Some(RangeAccess {
             engine,
@@ -282,25 +283,26 @@ impl<'a> Scan<'a> {
         });
         match range {
             Some(range) => {
-                let at = range.skip(direction, from, to);
-                self.stored = Stored::Range(Box::new(range), at);
+                let wanted = range.wanted(direction, from, to);
+                self.stored = Stored::Range(range, wanted);
                 self.leave_range();
             }
             None => self.open_after(CachedRange::starting(direction, from, to)),
         }
     }
 
-    /// Continues with RocksDB's rows if all rows of the cached range were read.
+    /// Called after each row of a cached range. If no row is left that the read wants, continues
+    /// with RocksDB's rows. There are none for it if the cached range has rows beyond the read.
     fn leave_range(&mut self) {
-        let Stored::Range(range, at) = &self.stored else {
-            return;
-        };
-        if *at < range.len() {
+        if !matches!(&self.stored, Stored::Range(_, left) if left.is_empty()) {
             return;
         }
-        let Stored::Range(range, _) = std::mem::replace(&mut self.stored, Stored::None) else {
+        let Stored::Range(range, left) = std::mem::replace(&mut self.stored, Stored::None) else {
             return;
         };
+        if left.end < range.len() {
+            return;
+        }
         if let Some(access) = &mut self.access {
             access.exhausted = true;
         }
@@ -365,9 +367,12 @@ impl<'a> Scan<'a> {
             self.last = self.choose()?;
             let deleted = match self.last {
                 Source::None => return Ok(None),
-                Source::Stored => self
-                    .stored_key()
-                    .is_some_and(|key| self.overlay.range_covers_stored(self.keyspace, key)),
+                Source::Stored => {
+                    self.overlay.deletes_ranges()
+                        && self.stored_row().is_some_and(|(key, _)| {
+                            self.overlay.range_covers_stored(self.keyspace, key)
+                        })
+                }
                 Source::Pending | Source::Both => self.pending_row().1.is_none(),
             };
             if !deleted {
@@ -436,19 +441,21 @@ impl<'a> Scan<'a> {
         self.last = Source::None;
     }
 
+    #[inline]
     fn stored_row(&self) -> Option<(&[u8], &[u8])> {
         match &self.stored {
             Stored::None => None,
-            Stored::Range(range, at) => range.get(self.direction, *at).filter(|(key, _)| {
-                // The cached range may extend beyond the range of the read.
-                self.access.as_ref().is_some_and(|access| access.spans(key))
-            }),
+            Stored::Range(range, left) => range.get(self.direction, left.start),
             Stored::Rows(rows) => rows.item(),
         }
     }
 
-    fn stored_key(&self) -> Option<&[u8]> {
-        self.stored_row().map(|(key, _)| key)
+    fn has_stored_row(&self) -> bool {
+        match &self.stored {
+            Stored::None => false,
+            Stored::Range(_, left) => !left.is_empty(),
+            Stored::Rows(rows) => rows.item().is_some(),
+        }
     }
 
     fn pending_row(&self) -> (&[u8], Option<&[u8]>) {
@@ -464,8 +471,8 @@ impl<'a> Scan<'a> {
         if matches!(self.last, Source::Stored | Source::Both) {
             match &mut self.stored {
                 Stored::None => {}
-                Stored::Range(_, at) => {
-                    *at += 1;
+                Stored::Range(_, left) => {
+                    left.start += 1;
                     self.leave_range();
                 }
                 Stored::Rows(rows) => {
@@ -486,26 +493,27 @@ impl<'a> Scan<'a> {
     }
 
     fn choose(&mut self) -> Result<Source> {
-        if self.stored_key().is_none()
-            && let Stored::Rows(rows) = &self.stored
-        {
+        let has_stored = self.has_stored_row();
+        if !has_stored && let Stored::Rows(rows) = &self.stored {
             match self.tombstones.is_some() && rows.exceeds_bound() {
                 true => self.give_up(),
                 false => rows.status()?,
             }
         }
-        let stored = self.stored_key();
-        let pending = (!self.pending.is_empty()).then(|| self.pending_row().0);
-        Ok(match (stored, pending) {
-            (None, None) => Source::None,
-            (Some(_), None) => Source::Stored,
-            (None, Some(_)) => Source::Pending,
-            (Some(s), Some(p)) => match (s.cmp(p), self.direction) {
-                (std::cmp::Ordering::Equal, _) => Source::Both,
-                (std::cmp::Ordering::Less, Direction::Forward)
-                | (std::cmp::Ordering::Greater, Direction::Backward) => Source::Stored,
-                _ => Source::Pending,
-            },
+        if self.pending.is_empty() {
+            return Ok(match has_stored {
+                true => Source::Stored,
+                false => Source::None,
+            });
+        }
+        let stored = self.stored_row().map(|(key, _)| key);
+        let pending = self.pending_row().0;
+        Ok(match (stored.map(|key| key.cmp(pending)), self.direction) {
+            (None, _) => Source::Pending,
+            (Some(std::cmp::Ordering::Equal), _) => Source::Both,
+            (Some(std::cmp::Ordering::Less), Direction::Forward)
+            | (Some(std::cmp::Ordering::Greater), Direction::Backward) => Source::Stored,
+            _ => Source::Pending,
         })
     }
 }
@@ -518,10 +526,6 @@ impl<'a> RangeAccess<'a> {
             ..How::default()
         };
         Rows::open(self.engine, self.keyspace, span, how)
-    }
-
-    fn spans(&self, key: &[u8]) -> bool {
-        self.from.as_slice() <= key && key < self.to.as_slice()
     }
 
     /// Caches what was recorded, for the next reader.

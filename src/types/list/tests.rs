@@ -335,6 +335,47 @@ fn ends_and_points_touch_few_rows() {
     bench.check();
 }
 
+/// Five items at a time are read with cached ranges, which commits update.
+#[test]
+fn pops_see_every_push_and_change_at_their_end() {
+    for seed in 0..40 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut bench = Bench::with_rows(60);
+        let mut model: Model = (0..60).map(text).collect();
+        for n in 100..600 {
+            let end = [End::Head, End::Tail][rng.usize(..2)];
+            match rng.u32(..10) {
+                0..2 if model.len() > 5 => {
+                    let mut popped = Vec::new();
+                    bench.change(KEY, |list, txn| {
+                        list.pop(txn, end, 5, |item| popped.push(item.to_vec()))
+                    });
+                    let expected = (0..5).map_while(|_| pop_from(&mut model, end));
+                    assert!(expected.eq(popped), "seed {seed}");
+                }
+                0..7 => {
+                    bench.push(KEY, end, n..n + 1);
+                    push_to(&mut model, end, text(n));
+                }
+                7 if model.len() > 3 => {
+                    let at = [1, model.len() - 2][rng.usize(..2)];
+                    let item = vec![b'x'; [3, 300, 2_000][rng.usize(..3)]];
+                    bench.change(KEY, |list, txn| list.set(txn, at as u64, &item));
+                    model[at] = item;
+                }
+                8 if model.len() > 8 => {
+                    bench.change(KEY, |list, _| list.keep(2..model.len() as u64 - 2));
+                    model.drain(model.len() - 2..);
+                    model.drain(..2);
+                }
+                _ => bench.commit(),
+            }
+        }
+        bench.check();
+        assert_eq!(Model::from(bench.items(KEY)), model, "seed {seed}");
+    }
+}
+
 #[test]
 fn items_move_in_several_portions() {
     let mut bench = Bench::new(0);

@@ -11,7 +11,7 @@ pub(in crate::storage) const HEAD: usize = 14;
 /// Rows up to this size, key and value, are cached. Sixteen of them fit below 64 KiB, so a row's
 /// start is a number of 16 bits.
 pub(in crate::storage) const ROW_MAX: usize = 1536;
-/// The most bytes that a set allocates beyond what its rows need.
+/// The most bytes that a set asks for beyond what its rows need, before they are rounded up.
 const MORE: usize = 512;
 /// A set with more bytes of rows is crowded.
 const CROWDED: usize = 4096;
@@ -57,6 +57,12 @@ pub struct Set {
 /// The mark of a row with this hash: never 0.
 fn mark(hash: u64) -> u16 {
     hash as u16 | 1
+}
+
+/// `bytes` rounded up to a size class of jemalloc. Each doubling has four, at least 16 bytes apart.
+fn size_class(bytes: usize) -> usize {
+    let quarter = bytes.next_power_of_two() / 8;
+    bytes.next_multiple_of(quarter.max(16))
 }
 
 impl Set {
@@ -173,7 +179,7 @@ impl Set {
         }
         if self.memory.len() + size > self.memory.capacity() {
             let needed = self.live() + size;
-            self.rebuild(needed + (needed / 4).min(MORE));
+            self.rebuild(needed + (needed / 2).min(MORE));
         }
         let at = self.rows();
         self.marks[at] = mark(hash);
@@ -218,9 +224,9 @@ impl Set {
         self.memory.len() - self.gaps as usize
     }
 
-    /// Closes the gaps, and reserves `capacity` bytes.
+    /// Closes the gaps, and reserves `capacity` bytes, or as many as the allocator takes for them.
     fn rebuild(&mut self, capacity: usize) {
-        let mut memory = HugeVec::with_capacity(capacity);
+        let mut memory = HugeVec::with_capacity(size_class(capacity));
         for at in 0..self.rows() {
             let start = usize::from(self.starts[at]);
             let row = &self.memory[start..start + self.row(at).size()];
