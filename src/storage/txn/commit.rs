@@ -94,6 +94,23 @@ impl Txn {
                 cache.forget_ranges(keyspace.cache_hash(hash), &ranges::names(map));
             }
         }
+        let retired = self.retired();
+        self.refresh_rows(&retired);
+        for (id, dead) in retired {
+            let Some(keyspace) = self.by_id(id) else {
+                continue;
+            };
+            for prefix in ranges::TAGS.map(|tag| keys::element_prefix(tag, dead)) {
+                let hash = self.batch.overlay.hash(id, &prefix);
+                cache.forget_ranges(keyspace.cache_hash(hash), &ranges::names(&prefix));
+            }
+        }
+    }
+
+    /// Updates the cached copies of the rows that were written. Those of collections that are
+    /// `retired` are dropped.
+    fn refresh_rows(&self, retired: &BTreeSet<Place>) {
+        let cache = &self.engine.memory.rows;
         // Most rows belong to the same keyspace as the row before.
         let of = |last: &mut Option<_>, id| {
             if last.is_none_or(|keyspace: &Arc<Keyspace>| keyspace.id != id) {
@@ -124,7 +141,6 @@ impl Txn {
                 cache.prefetch_set(keyspace.cache_hash(hash));
             }
         };
-        let retired = self.retired();
         let mut map = LastMap::default();
         self.batch
             .overlay
@@ -158,15 +174,6 @@ impl Txn {
                 }
                 cache.update_ranges(map.hash, &map.names, key, value);
             });
-        for (id, dead) in retired {
-            let Some(keyspace) = self.by_id(id) else {
-                continue;
-            };
-            for prefix in ranges::TAGS.map(|tag| keys::element_prefix(tag, dead)) {
-                let hash = self.batch.overlay.hash(id, &prefix);
-                cache.forget_ranges(keyspace.cache_hash(hash), &ranges::names(&prefix));
-            }
-        }
     }
 
     /// The collections that this turn leaves to the reclaim passes. A pass may have removed their
