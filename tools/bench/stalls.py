@@ -113,8 +113,9 @@ def beyond(commands, folder, scale, seconds):
 
 
 def report(commands, folder, scale):
-    """Yields the tables' lines; `scale` of the keys and of the time."""
+    """Yields the tables' lines; `scale` of the keys and of the time. Above 1, of the time alone."""
     seconds = max(LEAST_S, MINUTES * 60 * scale)
+    scale = min(1, scale)
     for title, part in (
             (f"{RESIDENT_KEYS * scale:,.0f} keys in memory (`maxmemory {RESIDENT_MEMORY}`)", resident),
             ("keys in a cgroup that holds a quarter of them", beyond)):
