@@ -22,7 +22,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use tikv_jemalloc_ctl::{Access, AsName, raw};
 use tikv_jemalloc_sys::{
-    MALLOCX_ALIGN, MALLOCX_ARENA, MALLOCX_TCACHE_NONE, extent_hooks_t, mallocx, sdallocx,
+    MALLOCX_ALIGN, MALLOCX_ARENA, MALLOCX_TCACHE_NONE, extent_hooks_t, mallocx, nallocx, sdallocx,
 };
 
 /// Size of a huge page in bytes.
@@ -88,6 +88,16 @@ impl<T> FromIterator<T> for HugeVec<T> {
 /// The allocator of memory in huge pages.
 #[derive(Debug, Clone, Copy)]
 pub struct HugePages;
+
+/// The bytes that an allocation of so many takes: its size class.
+#[allow(unsafe_code)]
+pub fn usable(bytes: usize) -> usize {
+    match bytes {
+        0 => 0,
+        // SAFETY: the size is not 0; nothing is allocated.
+        _ => unsafe { nallocx(bytes, 0) },
+    }
+}
 
 /// Unused bytes that the arena keeps, as of jemalloc's last epoch.
 pub fn unused_bytes() -> u64 {

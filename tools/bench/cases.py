@@ -9,6 +9,7 @@ from typing import Callable
 
 VALUE = "v" * 64
 RAND = "__rand_int__"
+TEN_KEYS = [word for _ in range(10) for word in (f"key:{RAND}", VALUE)]
 HASH_FIELDS = [word for n in range(1, 6) for word in (f"field{n}", VALUE)]
 
 KEYS = 1_000_000
@@ -88,9 +89,8 @@ CASES = [
     Case("SET", ["SET", f"key:{RAND}", VALUE], KEYS),
     Case("GET", ["GET", f"key:{RAND}"], KEYS, strings),
     Case("INCR", ["INCR", f"counter:{RAND}"], COUNTERS),
-    Case("MSET10", ["MSET", *[word for _ in range(10) for word in (f"key:{RAND}", VALUE)]], KEYS),
-    Case("MSET10NEW", ["MSET", *[word for _ in range(10) for word in (f"key:{RAND}", VALUE)]], MANY_KEYS,
-         consumes=True, scales=False),
+    Case("MSET10", ["MSET", *TEN_KEYS], KEYS),
+    Case("MSET10NEW", ["MSET", *TEN_KEYS], MANY_KEYS, consumes=True, scales=False),
     Case("HSET5", ["HSET", f"hash:{RAND}", *HASH_FIELDS], HASHES),
     Case("HGETALL5", ["HGETALL", f"hash:{RAND}"], HASHES, hashes),
     Case("HINCRBY", ["HINCRBY", f"hash:{RAND}", "count", "1"], HASHES),

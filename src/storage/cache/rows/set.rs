@@ -1,6 +1,6 @@
 //! A set of [cached rows](super): up to sixteen, in one piece of memory.
 
-use crate::sys::huge_pages::HugeVec;
+use crate::sys::huge_pages::{self, HugeVec};
 use crate::sys::prefetch;
 
 /// The most rows of a set.
@@ -11,7 +11,7 @@ pub(in crate::storage) const HEAD: usize = 14;
 /// Rows up to this size, key and value, are cached. Sixteen of them fit below 64 KiB, so a row's
 /// start is a number of 16 bits.
 pub(in crate::storage) const ROW_MAX: usize = 1536;
-/// The most bytes that a set asks for beyond what its rows need, before they are rounded up.
+/// The most bytes of room for further rows, unless the smallest size class has more.
 const MORE: usize = 512;
 /// A set with more bytes of rows is crowded.
 const CROWDED: usize = 4096;
@@ -59,10 +59,17 @@ fn mark(hash: u64) -> u16 {
     hash as u16 | 1
 }
 
-/// `bytes` rounded up to a size class of jemalloc. Each doubling has four, at least 16 bytes apart.
-fn size_class(bytes: usize) -> usize {
-    let quarter = bytes.next_power_of_two() / 8;
-    bytes.next_multiple_of(quarter.max(16))
+/// The largest size class of the allocator with at most half as many bytes more than `needed`, so
+/// that few of the next rows need another one.
+fn with_room(needed: usize) -> usize {
+    let most = needed + (needed / 2).min(MORE);
+    let mut room = huge_pages::usable(needed);
+    loop {
+        match huge_pages::usable(room + 1) {
+            more if more <= most => room = more,
+            _ => return room,
+        }
+    }
 }
 
 impl Set {
@@ -178,8 +185,7 @@ impl Set {
             self.evict();
         }
         if self.memory.len() + size > self.memory.capacity() {
-            let needed = self.live() + size;
-            self.rebuild(needed + (needed / 2).min(MORE));
+            self.rebuild(with_room(self.live() + size));
         }
         let at = self.rows();
         self.marks[at] = mark(hash);
@@ -226,7 +232,7 @@ impl Set {
 
     /// Closes the gaps, and reserves `capacity` bytes, or as many as the allocator takes for them.
     fn rebuild(&mut self, capacity: usize) {
-        let mut memory = HugeVec::with_capacity(size_class(capacity));
+        let mut memory = HugeVec::with_capacity(huge_pages::usable(capacity));
         for at in 0..self.rows() {
             let start = usize::from(self.starts[at]);
             let row = &self.memory[start..start + self.row(at).size()];
