@@ -19,6 +19,7 @@ pub mod logging;
 pub mod pause;
 pub mod prefetch;
 pub mod resolve;
+pub mod run_queue;
 pub mod supervisor;
 pub mod terminal;
 #[cfg(test)]

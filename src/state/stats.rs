@@ -156,6 +156,8 @@ pub struct Stats {
     pub reclaimed_rows: Counter,
     /// Bytes of values that the collection of the value log has written again.
     pub value_log_moved_bytes: Counter,
+    /// Bytes of old segments over which the collection of the value log went.
+    pub value_log_collected_bytes: Counter,
     /// Commands over the slow log's limit.
     pub slow: SlowStats,
     /// Requests that a slow-command worker has run.
@@ -269,6 +271,7 @@ impl Stats {
             &self.denied_certificates,
             &self.reclaimed_rows,
             &self.value_log_moved_bytes,
+            &self.value_log_collected_bytes,
             &self.worker_requests,
             &self.evicted_clients,
             &self.output_limit_disconnections,

@@ -222,6 +222,7 @@ impl Engine {
         let options = RocksOptions::new(&config, &disk)?;
         let values = open::values(&config, &disk)?;
         let (db, names, marks) = open::open_in_background(&config, &options)?;
+        values.give_back();
         let system_cf = handle(&db, DEFAULT)?;
         let binlog_cf = handle(&db, BINLOG)?;
         let is_unmended = whole::is_unmended(&config.dir);

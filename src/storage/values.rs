@@ -13,27 +13,28 @@
 //!
 //! A crash at any point loses nothing: the new places are durable before a file is removed.
 
-use super::engine::values::{Owner, Pin, Record, Segment, ValueLog};
+mod living;
+
+use super::engine::values::{Pin, Records, Segment};
 use super::engine::{Engine, Keyspace};
 use super::{Result, StorageError, Txn, fail_point};
 use crate::base::time::UnixMs;
 use crate::encoding::binlog::Position;
-use crate::encoding::keys;
-use crate::encoding::values::ValueRef;
+use living::Living;
 use rocksdb::WriteBatch;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-/// Bytes of values, and values, that one commit moves.
-const MOVED_BYTES: u64 = 1 << 20;
-const MOVED_VALUES: usize = 64;
-/// Records that are looked at between two checks of whether to stop.
-const STEP_RECORDS: usize = 1024;
-/// Segments whose samples one step looks at.
-const STEP_SEGMENTS: usize = 32;
-/// If so many samples of a segment live, all of it counts as living.
+/// Records of a step, and bytes of their values: what lives of them is moved with one commit.
+const STEP_RECORDS: usize = 128;
+const STEP_BYTES: u64 = 1 << 20;
+/// So many samples of a segment are looked at first. If more of them live than this, or all while
+/// nothing is written, the others are not looked at.
 const FIRST_SAMPLES: usize = 16;
+const FIRST_LIVE: usize = 12;
+/// Samples that one step looks at.
+const STEP_SAMPLES: usize = 128;
 /// A segment of which no more than so many percent live is collected at once: for each byte that
 /// is written again, one is freed.
 const SPARSE_PERCENT: usize = 50;
@@ -75,8 +76,8 @@ pub struct Collector {
     known: BTreeMap<u64, Known>,
     /// Whether what earlier starts knew is in `known`.
     is_loaded: bool,
-    /// The segment that is being collected, and the offset of its next record.
-    current: Option<(Arc<Segment>, Option<u64>)>,
+    /// The segment that is being collected, and how far.
+    current: Option<(Arc<Segment>, Records)>,
     /// The round that is not finished.
     round: Option<Round>,
     /// As the last round began that found nothing to collect.
@@ -88,19 +89,17 @@ pub struct Collector {
 pub struct Collected {
     /// Bytes of values that were written again.
     pub moved: u64,
+    /// Bytes of the log over which the collection went.
+    pub passed: u64,
+    /// How many of them are freed, as far as the samples of their segment show it: garbage is not
+    /// spread evenly in it.
+    pub freed: u64,
     /// Segments whose files were removed.
     pub removed: u64,
     /// Rows that were read to learn how much of segments lives.
     pub looked_up: usize,
     /// Whether there is more to do at once.
     pub more: bool,
-}
-
-/// A record that lives, and its row.
-struct Living {
-    record: Record,
-    keyspace: Arc<Keyspace>,
-    key: keys::RowKey,
 }
 
 impl Collector {
@@ -143,16 +142,11 @@ impl Collector {
             done.removed = self.remove_drained()?;
             self.choose(idle, done)?;
         }
-        if let Some((segment, from)) = self.current.take() {
-            match self.move_some(&segment, from, done)? {
-                Some(next) => {
-                    self.current = Some((segment, Some(next)));
-                    done.more = true;
-                }
-                None => {
-                    self.known.entry(segment.number()).or_default().drained = true;
-                    done.more = true;
-                }
+        if let Some((segment, mut records)) = self.current.take() {
+            done.more = true;
+            match self.move_some(&segment, &mut records, done)? {
+                true => self.known.entry(segment.number()).or_default().drained = true,
+                false => self.current = Some((segment, records)),
             }
         }
         Ok(())
@@ -187,18 +181,21 @@ impl Collector {
         });
         let free: Vec<Arc<Segment>> = free.collect();
         if let Some(best) = self.best_of(&free, idle, done)? {
-            (self.current, self.round) = (Some((best, None)), Some(round));
+            (self.current, self.round) = (Some((best, Records::default())), Some(round));
             return Ok(());
         }
         let from = free.partition_point(|segment| segment.number() < round.next);
         let next = &free[from..];
-        for segment in next.iter().take(STEP_SEGMENTS) {
-            self.look_at(segment, done)?;
+        let mut next = next.iter();
+        while done.looked_up < STEP_SAMPLES
+            && let Some(segment) = next.next()
+        {
+            self.look_at(segment, idle, done)?;
             round.next = segment.number() + 1;
         }
-        let is_over = next.len() <= STEP_SEGMENTS;
+        let is_over = next.len() == 0;
         if let Some(best) = self.best_of(&free, idle, done)? {
-            self.current = Some((best, None));
+            self.current = Some((best, Records::default()));
         } else if is_over && !engine.disk.is_low() {
             self.seen = Some(round.began);
         }
@@ -232,7 +229,7 @@ impl Collector {
             Some(live) if live > most => return Ok(None),
             Some(0) => 0,
             // It may be long since the last look.
-            _ => self.look_at(best, done)?,
+            _ => self.look_at(best, idle, done)?,
         };
         // What is moved needs space first.
         let has_room = live == 0 || !self.engine().disk.is_low();
@@ -292,14 +289,17 @@ impl Collector {
     }
 
     /// Learns how many percent of a segment's bytes live, by its samples.
-    fn look_at(&mut self, segment: &Segment, done: &mut Collected) -> Result<usize> {
-        let (mut live, mut seen) = (0, 0);
-        for record in segment.samples() {
-            live += usize::from(self.living(record)?.is_some());
-            seen += 1;
-            if seen == FIRST_SAMPLES && live == seen {
-                break;
-            }
+    fn look_at(&mut self, segment: &Segment, idle: bool, done: &mut Collected) -> Result<usize> {
+        let samples = segment.samples();
+        let first = &samples[..samples.len().min(FIRST_SAMPLES)];
+        let (mut live, mut seen) = (self.engine().living(first)?.len(), first.len());
+        let is_known = match idle {
+            true => live == seen,
+            false => live > FIRST_LIVE,
+        };
+        if !is_known {
+            live += self.engine().living(&samples[seen..])?.len();
+            seen = samples.len();
         }
         done.looked_up += seen;
         let percent = live * 100 / seen.max(1);
@@ -309,62 +309,31 @@ impl Collector {
         Ok(percent)
     }
 
-    /// The row of a record, if it still refers to it.
-    fn living(&self, record: &Record) -> Result<Option<Living>> {
-        let Owner::Base(keyspace, id) = record.owner else {
-            return Ok(None);
-        };
-        let keyspaces = self.engine().all_keyspaces();
-        let found = keyspaces
-            .into_iter()
-            .find(|(_, known)| known.id == keyspace);
-        let Some((_, keyspace)) = found else {
-            return Ok(None);
-        };
-        let key = keys::base(id);
-        let living = Living {
-            record: *record,
-            keyspace,
-            key,
-        };
-        Ok(self.is_at(&living)?.then_some(living))
-    }
-
-    /// Whether the row refers to the record.
-    fn is_at(&self, living: &Living) -> Result<bool> {
-        let row = self
-            .engine()
-            .db
-            .get_pinned_cf(&living.keyspace.cf, &living.key)?;
-        match row {
-            Some(row) => Ok(ValueRef::decode(&row)? == living.record.at),
-            None => Ok(false),
-        }
-    }
-
-    /// Moves what lives of the next records. Returns where to continue.
+    /// Moves what lives of the next records. Returns whether they were the last ones.
     fn move_some(
         &mut self,
         segment: &Segment,
-        from: Option<u64>,
+        records: &mut Records,
         done: &mut Collected,
-    ) -> Result<Option<u64>> {
-        let mut next = from;
-        let (mut living, mut bytes, mut records) = (Vec::new(), 0, 0);
-        while bytes < MOVED_BYTES && living.len() < MOVED_VALUES && records < STEP_RECORDS {
-            let Some((record, after)) = ValueLog::record_at(segment, next)? else {
-                self.move_all(living, done)?;
-                return Ok(None);
-            };
-            if let Some(found) = self.living(&record)? {
-                bytes += record.at.len;
-                living.push(found);
+    ) -> Result<bool> {
+        let (mut some, mut bytes) = (Vec::with_capacity(STEP_RECORDS), 0);
+        let mut is_over = false;
+        while some.len() < STEP_RECORDS && bytes < STEP_BYTES && !is_over {
+            match records.next(segment)? {
+                Some(record) => {
+                    done.passed += records.last_len();
+                    bytes += record.at.len;
+                    some.push(record);
+                }
+                None => is_over = true,
             }
-            records += 1;
-            next = Some(after);
         }
+        let living = self.engine().living(&some)?;
+        let known = self.known.get(&segment.number());
+        let live = known.and_then(|known| known.live).unwrap_or_default() as u64;
+        done.freed = done.passed * (100 - live) / 100;
         self.move_all(living, done)?;
-        Ok(next)
+        Ok(is_over)
     }
 
     /// Writes the values again, and lets their rows refer to the new places.
@@ -390,7 +359,7 @@ impl Collector {
         for (living, at) in &moved {
             let is_used = |used: &Arc<Keyspace>| used.id == living.keyspace.id;
             let mut used = engine.all_keyspaces().into_iter();
-            if used.any(|(_, keyspace)| is_used(&keyspace)) && self.is_at(living)? {
+            if used.any(|(_, keyspace)| is_used(&keyspace)) && engine.is_at(living)? {
                 batch.put_cf(&living.keyspace.cf, &living.key, at.encode());
                 rows.push(living);
                 done.moved += at.len;
@@ -426,11 +395,18 @@ impl Collector {
             // Snapshots still show the old places.
             return Ok(0);
         }
-        let mut removed = 0;
+        let mut removed = Vec::new();
         for number in drained {
-            removed += u64::from(engine.values.remove(number).map_err(StorageError::from)?);
+            if engine.values.remove(number).map_err(StorageError::from)? {
+                removed.push(number);
+            }
         }
-        Ok(removed)
+        drop(snapshots);
+        for number in &removed {
+            engine.note_closed(*number, None)?;
+            self.known.remove(number);
+        }
+        Ok(removed.len() as u64)
     }
 }
 

@@ -61,10 +61,10 @@ class Server:
             link.sendall(encoded(words))
             return link.makefile("rb").readline()
 
-    def info(self, section):
-        """The fields of a section of INFO."""
+    def info(self, *sections):
+        """The fields of sections of INFO."""
         with socket.create_connection(("127.0.0.1", self.port)) as link:
-            link.sendall(encoded(["INFO", section]))
+            link.sendall(encoded(["INFO", *sections]))
             reader = link.makefile("rb")
             text = reader.read(int(reader.readline()[1:])).decode()
         return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)

@@ -22,8 +22,8 @@ SLOW_MS = 20
 WORST = 10
 # Keys that memory holds, and their budget.
 RESIDENT_KEYS, RESIDENT_MEMORY = 200_000, "2gb"
-# What is sampled: the counters of INFO rocksdb and INFO stats that say what ran, and states.
-COUNTERS = {"flushes": "flush", "compactions": "compaction ended", "value_log_moved_bytes": "values moved"}
+# What is sampled: the counters of INFO rocksdb and INFO storage that say what ran, and states.
+COUNTERS = {"flushes": "flush", "compactions": "compaction ended", "value_log_collected_bytes": "values collected"}
 STATES = {"running_flushes": "flush", "running_compactions": "compaction", "delayed_write_rate": "writes slowed down",
           "writes_stopped": "writes stopped"}
 
@@ -40,8 +40,8 @@ class Watch:
     def sample(self):
         """Takes samples: the second, and the fields."""
         while not self.over.wait(SAMPLE_S):
-            found = {**self.server.info("rocksdb"), **self.server.info("stats")}
-            fields = {name: float(found.get(name, 0)) for name in (*COUNTERS, *STATES)}
+            found = self.server.info("rocksdb", "storage")
+            fields = {name: float(found[name]) for name in (*COUNTERS, *STATES)}
             self.samples.append((int(time.monotonic() - self.began), fields))
 
     def stop(self):

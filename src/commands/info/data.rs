@@ -160,6 +160,10 @@ pub(super) fn storage(text: &mut Text, server: &Server) {
         server.stats.value_log_moved_bytes.get(),
     );
     text.field(
+        "value_log_collected_bytes",
+        server.stats.value_log_collected_bytes.get(),
+    );
+    text.field(
         "active_expire",
         u8::from(server.active_expire.load(Ordering::Relaxed)),
     );

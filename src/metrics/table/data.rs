@@ -243,6 +243,12 @@ pub(super) const ROWS: &[Metric] = &[
         |s| some(s.stats.value_log_moved_bytes.get()),
     )
     .info("value_log_moved_bytes"),
+    counter(
+        "kedis_value_log_collected_bytes_total",
+        "Bytes of old segments of the value log that were gone through so that they could be removed.",
+        |s| some(s.stats.value_log_collected_bytes.get()),
+    )
+    .info("value_log_collected_bytes"),
     gauge(
         "kedis_save_running",
         "Whether a copy is being written (SAVE, BGSAVE).",

@@ -18,8 +18,11 @@ use rocksdb::WriteBatch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// Files are dropped whenever so many more bytes are trimmed.
+/// Files are dropped whenever so many more bytes are trimmed, of a long log up to four times as many.
+/// The write-ahead log is synced each time.
 const FILES_STEP: u64 = 16 << 20;
+/// A log is long if this part of it has more bytes.
+const FILES_PART: u64 = 16;
 /// The same while the disk is low.
 const SMALL_STEP: u64 = 1 << 20;
 
@@ -386,7 +389,8 @@ impl Engine {
         let files_from = &self.binlog.files_from;
         let step = match self.disk.is_low() {
             true => SMALL_STEP,
-            false => FILES_STEP,
+            false => (range.next_position.since(to.position) / FILES_PART)
+                .clamp(FILES_STEP, 4 * FILES_STEP),
         };
         if to.position.since(files_from.load(Ordering::Relaxed)) >= step {
             // Dropped files do not come back after a crash, so the mark must be durable first.

@@ -352,7 +352,7 @@ impl Disk {
     }
 
     /// How many of `wanted` bytes a file may preallocate.
-    fn preallocation(&self, wanted: u64) -> u64 {
+    pub(super) fn preallocation(&self, wanted: u64) -> u64 {
         let limit = self.limit.load(Ordering::Relaxed);
         match self.is_low() {
             true => 0,

@@ -22,9 +22,10 @@ use std::sync::Arc;
 
 /// Opens the value log, which the disk syncs before tables from now on. That is before the
 /// write-ahead log is replayed, which writes tables that name values.
-pub(super) fn values(config: &StorageConfig, disk: &Disk) -> Result<Arc<ValueLog>> {
+pub(super) fn values(config: &StorageConfig, disk: &Arc<Disk>) -> Result<Arc<ValueLog>> {
     let most_open = config.machine.max_open_segments;
-    let values = Arc::new(ValueLog::open(config, most_open)?);
+    let log = ValueLog::open(config, most_open, Arc::downgrade(disk))?;
+    let values = Arc::new(log);
     disk.sync_before_tables(values.clone());
     Ok(values)
 }

@@ -81,9 +81,10 @@ pub struct StorageConfig {
     pub block_size_bytes: u64,
     /// Bits per key of the Bloom filters.
     pub bloom_bits: u32,
-    /// Niceness of the threads of flushes and compactions, 0 to 19. Where all processors
-    /// are busy, they get a share that keeps up with writes but does not hold up replies;
-    /// with 19 they fall so far behind that writes stall.
+    /// Niceness of the threads of flushes and compactions, 0 to 19. They also pause while threads
+    /// that serve clients wait for a processor. Where all processors are busy, they get a share
+    /// that keeps up with writes but does not hold up replies; with 19 they fall so far behind that
+    /// writes stall.
     pub background_nice: u32,
     /// Bytes per second that flushes and compactions write; 0 for no limit.
     pub rate_limit_bytes_per_s: u64,
@@ -310,6 +311,8 @@ pub struct RocksOptions {
     little_room: AtomicBool,
 }
 
+/// Bytes of a table that are written at once.
+const WRITTEN_AT_ONCE: usize = 64 << 10;
 /// Size of a memtable of the system rows, in bytes.
 const OWN_MEMTABLE: usize = 4 << 20;
 /// Size of a memtable of the binlog at the most, in bytes.
@@ -368,6 +371,8 @@ impl RocksOptions {
         let listeners = format!("listeners={}:{}", rot::listener(), figures::listener());
         let mut more =
             format!("avoid_flush_during_shutdown=true;max_bgerror_resume_count=0;{listeners}");
+        // A flush or a compaction pauses when it writes.
+        more += &format!(";writable_file_max_buffer_size={WRITTEN_AT_ONCE}");
         let found = disk.figures();
         let little_room = disk.is_low() || found.free < 2 * found.log + SMALL_START;
         if little_room {

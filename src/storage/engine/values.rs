@@ -16,10 +16,13 @@
 
 mod open_files;
 mod packed;
+mod records;
 mod segment;
 
+pub(in crate::storage) use records::Records;
 pub(in crate::storage) use segment::{Owner, Pin, Record, Segment};
 
+use super::disk::Disk;
 use super::{Engine, StorageConfig};
 use crate::encoding::binlog::Position;
 use crate::encoding::system;
@@ -36,8 +39,8 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 /// The directory of the segments, inside of the database's.
 pub(in crate::storage) const DIR: &str = "values";
@@ -64,6 +67,8 @@ pub(in crate::storage) struct ValueLog {
     /// A shorter value is not packed: those that pack well are not here.
     packed_min_bytes: u64,
     files: Arc<OpenFiles>,
+    /// Whose space may be preallocated.
+    disk: Weak<Disk>,
     segments: RwLock<BTreeMap<u64, Arc<Segment>>, { Lock::Short as u8 }>,
     tail: Mutex<Tail, { Lock::ValueLogTail as u8 }>,
     /// Segments that may hold bytes that the disk does not have.
@@ -87,12 +92,16 @@ impl fmt::Debug for ValueLog {
 }
 
 impl ValueLog {
-    /// Opens the value log of a database, of whose segments at most `most_open` stay open for reading.
-    /// Its directory is made with the first value.
+    /// Opens the value log of a database on this disk, of whose segments at most `most_open` stay open
+    /// for reading. Its directory is made with the first value.
     ///
     /// # Errors
     /// A segment cannot be read, or is none.
-    pub(super) fn open(config: &StorageConfig, most_open: usize) -> Result<ValueLog> {
+    pub(super) fn open(
+        config: &StorageConfig,
+        most_open: usize,
+        disk: Weak<Disk>,
+    ) -> Result<ValueLog> {
         let dir = config.dir.join(DIR);
         let open_files = OpenFiles::new(most_open);
         let mut segments = BTreeMap::new();
@@ -112,6 +121,7 @@ impl ValueLog {
             segment_bytes: config.value_log_segment_bytes,
             packed_min_bytes: config.value_log_packed_min_bytes,
             files: open_files,
+            disk,
             segments: RwLock::new(segments),
             tail: Mutex::new(Tail {
                 next,
@@ -194,6 +204,9 @@ impl ValueLog {
         }
         create_dir_all(&self.dir)?;
         let segment = Arc::new(Segment::create(&self.dir, tail.next, &self.files)?);
+        if let Some(disk) = self.disk.upgrade() {
+            segment.preallocate(disk.preallocation(self.segment_bytes));
+        }
         self.has_new_files.store(true, Ordering::Release);
         tail.next += 1;
         self.bytes.fetch_add(FILE_HEAD, Ordering::Relaxed);
@@ -208,13 +221,20 @@ impl ValueLog {
         Ok(segment)
     }
 
-    /// Begins a new segment with the next value.
-    fn roll(&self) {
+    /// Begins a new segment with the next value. Returns its number: those before it are closed.
+    fn roll(&self) -> u64 {
         let mut tail = self.tail.lock();
         if let Some(segment) = tail.segment.take() {
             let samples = std::mem::take(&mut tail.samples);
             self.close(&segment, samples);
         }
+        tail.next
+    }
+
+    /// Gives back the space that an earlier start had preallocated. The caller has locked the database.
+    pub(super) fn give_back(&self) {
+        let segments = self.segments.read().clone();
+        segments.values().for_each(|segment| segment.give_back());
     }
 
     /// Ends a segment.
@@ -231,9 +251,11 @@ impl ValueLog {
     /// # Errors
     /// The copy cannot be written.
     pub(super) fn add_to_copy(&self, copy: &Path) -> Result<()> {
-        self.roll();
+        let next = self.roll();
         self.sync()?;
-        let segments = self.segments.read().clone();
+        // Rows that were copied before refer to no later one, to which values are being appended.
+        let mut segments = self.segments.read().clone();
+        segments.split_off(&next);
         if segments.is_empty() {
             return Ok(());
         }
@@ -345,18 +367,6 @@ impl ValueLog {
         let segments = self.segments.read();
         let closed = segments.values().filter(|segment| segment.is_closed());
         closed.cloned().collect()
-    }
-
-    /// The records of a segment, from `offset` on or from the first.
-    ///
-    /// # Errors
-    /// What stands there is no record.
-    pub(in crate::storage) fn record_at(
-        segment: &Segment,
-        offset: Option<u64>,
-    ) -> Result<Option<(Record, u64)>> {
-        let record = segment.record(offset.unwrap_or(FILE_HEAD))?;
-        Ok(record.map(|record| (record, Segment::after(&record))))
     }
 
     /// Removes a segment's file. The file of the newest segment stays, so that no number is used

@@ -5,6 +5,7 @@
 
 use super::long_reads;
 use crate::storage::{Result, StorageError};
+use crate::sys::run_queue;
 use rocksdb::{AsRawPtr, ErrorKind, Options};
 use std::backtrace::Backtrace;
 use std::cell::Cell;
@@ -88,9 +89,11 @@ pub(in crate::storage) fn is_io_thread() -> bool {
     IS_IO_THREAD.get()
 }
 
-/// Marks this thread as an IO thread: its reads that wait for the disk are counted as those of one.
+/// Marks this thread as an IO thread: its reads that wait for the disk are counted as those of one, and
+/// flushes and compactions pause while it waits for a processor.
 pub fn count_as_io_thread() {
     IS_IO_THREAD.set(true);
+    run_queue::watch_this_thread();
     kedis_reads_on_io_thread();
 }
 
@@ -103,6 +106,13 @@ extern "C" fn kedis_io_thread_reads() {
         let stack = Backtrace::force_capture();
         log::error!("an IO thread reads a table and may wait for the disk\n{stack}");
     }
+}
+
+/// Called by `disk/files.cc`: whether flushes and compactions shall pause.
+#[allow(unsafe_code)]
+#[unsafe(no_mangle)]
+extern "C" fn kedis_io_threads_wait() -> bool {
+    run_queue::watched_threads_wait()
 }
 
 /// Called by `disk/files.cc` before a thread that may wait reads 1 MiB or more from the disk.

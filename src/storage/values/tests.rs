@@ -311,6 +311,28 @@ fn segments_that_are_being_filled_are_of_this_history() {
     });
 }
 
+/// Rows of strings that have fragments alone stand between those of values in the log.
+#[test]
+fn strings_of_fragments_are_passed_over() {
+    let mut client = client(false);
+    let mut collector = Collector::new(client.server().engine.clone());
+    let values: Vec<Vec<u8>> = (0..100).map(|_| noise(2000)).collect();
+    for (n, value) in values.iter().enumerate() {
+        set(&mut client, &format!("value{n}"), value);
+        let key = format!("fragments{n}");
+        client.args(&[b"SETRANGE", key.as_bytes(), b"20000", b"x"]);
+    }
+    let lives = |n: &usize| n.is_multiple_of(7);
+    for n in (0..100).filter(|n| !lives(n)) {
+        client.args(&[b"DEL", format!("value{n}").as_bytes()]);
+    }
+    assert!(collect(&mut collector, true) > 0);
+    for n in (0..100).filter(lives) {
+        let found = client.args(&[b"GET", format!("value{n}").as_bytes()]);
+        assert_eq!(found, Value::Bulk(values[n].clone()), "{n}");
+    }
+}
+
 #[test]
 fn a_snapshot_keeps_what_it_shows() {
     let mut client = client(false);

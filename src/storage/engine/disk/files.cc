@@ -69,10 +69,11 @@ void kedis_disk_free(const void* disk);
 
 // Defined in `../waiting.rs`: an IO thread reads a table and may wait for the disk; a thread is about
 // to read so many bytes, and may have to wait for the memory of them; a thread is about to open a
-// table.
+// table; whether IO threads wait for a processor.
 extern "C" void kedis_io_thread_reads();
 extern "C" void kedis_long_read(size_t bytes);
 extern "C" void kedis_opens_table();
+extern "C" bool kedis_io_threads_wait();
 
 namespace {
 
@@ -130,6 +131,24 @@ void CountWritten(const IOOptions& options, FileKind kind, size_t bytes) {
   written.fetch_add(bytes, std::memory_order_relaxed);
 }
 
+// How long a flush or a compaction runs before it looks whether to pause, and how long it pauses.
+constexpr auto kRun = std::chrono::milliseconds(1);
+constexpr auto kPause = std::chrono::microseconds(300);
+
+// Lets IO threads run if they wait for a processor. Flushes and compactions never sleep by themselves.
+// A kernel that has put one of them alone on a processor lets all others share the rest, whatever
+// the priorities, until it balances its queues, which takes 100 ms and more. A processor that is
+// idle takes a waiting thread at once.
+void LetIoThreadsRun(const IOOptions& options) {
+  using Activity = Env::IOActivity;
+  if (options.io_activity != Activity::kFlush && options.io_activity != Activity::kCompaction) return;
+  using Clock = std::chrono::steady_clock;
+  thread_local Clock::time_point looked;
+  if (Clock::now() - looked < kRun) return;
+  if (kedis_io_threads_wait()) std::this_thread::sleep_for(kPause);
+  looked = Clock::now();
+}
+
 class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
  public:
   WritableFile(std::unique_ptr<FSWritableFile>&& file, DiskRef disk, uint64_t size, FileKind kind)
@@ -146,6 +165,7 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
     if (compacts && !disk_->AdmitsCompaction(data.size())) {
       return disk_->Seen(IOStatus::NoSpace("memtables need the room that is left"));
     }
+    if (kind_ == FileKind::kTable || kind_ == FileKind::kBlobs) LetIoThreadsRun(options);
     IOStatus done = target()->Append(data, options, debug);
     if (!done.ok()) {
       // A part of the data may have been written.
@@ -260,8 +280,9 @@ class CachedFile final : public FSRandomAccessFile {
       : fd_(fd), name_(name), disk_(std::move(disk)) {}
   ~CachedFile() override { close(fd_); }
 
-  IOStatus Read(uint64_t offset, size_t n, const IOOptions&, Slice* result, char* scratch,
+  IOStatus Read(uint64_t offset, size_t n, const IOOptions& options, Slice* result, char* scratch,
                 IODebugContext*) const override {
+    LetIoThreadsRun(options);
     *result = Slice(scratch, 0);
     if (!may_wait) {
       // A part of the range may be in memory.

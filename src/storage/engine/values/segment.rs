@@ -24,6 +24,7 @@ use super::super::waiting::begin_waiting_read;
 use super::super::wal;
 use super::open_files::{OnDemand, OpenFiles};
 use super::packed::{self, CHECKSUM, CHUNK, Packing, Places};
+use super::records::Records;
 use crate::encoding::binlog::Position;
 use crate::encoding::reader::Reader;
 use crate::encoding::values::ValueRef;
@@ -33,7 +34,7 @@ use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -45,6 +46,8 @@ const VERSION: u32 = 2;
 const VERSION_PLAIN: u32 = 1;
 pub(super) const FILE_HEAD: u64 = 24;
 pub(super) const RECORD_HEAD: u64 = 24;
+/// The head of a record.
+pub(super) type Head = [u8; RECORD_HEAD as usize];
 const END: &[u8; 4] = b"END\0";
 const END_LEN: u64 = 16;
 
@@ -215,7 +218,7 @@ fn checksum(bytes: &[u8], segment: u64, offset: u64) -> u32 {
 }
 
 /// The head of a record.
-fn head(record: &Record) -> [u8; RECORD_HEAD as usize] {
+fn head(record: &Record) -> Head {
     let at = &record.at;
     let (keyspace, id) = record.owner.numbers();
     let mut head = [0; RECORD_HEAD as usize];
@@ -262,6 +265,45 @@ impl Segment {
         }
         let file = OnDemand::kept(path, file, files);
         Ok(Segment::with(number, file, FILE_HEAD, false))
+    }
+
+    /// Takes space for so many bytes, which [`Segment::seal`] gives back if they are not written. While a
+    /// file system looks for space for what was written, which is when it is synced, it lets nobody
+    /// append to the file.
+    pub(super) fn preallocate(&self, bytes: u64) {
+        #[cfg(target_os = "linux")]
+        if bytes > 0 {
+            let keep = rustix::fs::FallocateFlags::KEEP_SIZE;
+            let done = self.file().and_then(|file| {
+                rustix::fs::fallocate(file, keep, 0, bytes).map_err(io::Error::from)
+            });
+            if let Err(error) = done {
+                // Writes will find the space, or fail.
+                log::debug!(
+                    "{}: no space is preallocated: {error}",
+                    self.path().display()
+                );
+            }
+        }
+    }
+
+    /// Gives back the space behind the end of the file, unless it has another name: the copy of a
+    /// database shares files with the database, to which its server may still append.
+    pub(super) fn give_back(&self) {
+        let given_back = self.file().and_then(|file| {
+            let found = file.metadata()?;
+            let is_larger = found.blocks() * 512 > found.len().next_multiple_of(found.blksize());
+            match is_larger && found.nlink() == 1 {
+                true => {
+                    let file = OpenOptions::new().write(true).open(self.path())?;
+                    file.set_len(found.len())
+                }
+                false => Ok(()),
+            }
+        });
+        if let Err(error) = given_back {
+            log::debug!("{}: {error}", self.path().display());
+        }
     }
 
     fn with(number: u64, file: Arc<OnDemand>, end: u64, sealed: bool) -> Segment {
@@ -319,8 +361,8 @@ impl Segment {
             return Ok(segment);
         }
         let (mut end, mut last) = (FILE_HEAD, None);
-        let mut samples = Samples::default();
-        while let Ok(Some(record)) = segment.record(end) {
+        let (mut samples, mut records) = (Samples::default(), Records::default());
+        while let Ok(Some(record)) = records.next(&segment) {
             let next = Segment::after(&record);
             if next > len || record.owner == Owner::Samples {
                 break;
@@ -356,7 +398,7 @@ impl Segment {
     /// Writes bytes behind the last record; they count only once [`Segment::grow`] is called.
     pub(super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.dirty.store(true, Ordering::Release);
-        self.file.get()?.write_all_at(bytes, offset)
+        self.file()?.write_all_at(bytes, offset)
     }
 
     /// Writes a record behind the last; it counts only once [`Segment::grow`] is called. `packing`
@@ -451,6 +493,7 @@ impl Segment {
             // The next start reads the records instead.
             Err(error) => log::debug!("{}: {error}", self.path().display()),
         }
+        self.give_back();
         self.samples.get_or_init(|| samples.chosen);
         self.sealed.store(true, Ordering::Release);
     }
@@ -459,7 +502,7 @@ impl Segment {
     fn read_end(&self, file_len: u64) -> Option<(u64, Vec<Record>)> {
         let place = file_len.checked_sub(END_LEN)?;
         let mut bytes = [0; END_LEN as usize];
-        let file = self.file.get().ok()?;
+        let file = self.file().ok()?;
         file.read_exact_at(&mut bytes, place).ok()?;
         let (covered, sum) = bytes.split_last_chunk::<4>()?;
         let is_end =
@@ -528,7 +571,7 @@ impl Segment {
             return Ok(());
         }
         let end = self.file_len();
-        match self.file.get().and_then(|file| file.sync_data()) {
+        match self.file().and_then(|file| file.sync_data()) {
             Ok(()) => self.synced.store(end, Ordering::Release),
             Err(error) => {
                 self.dirty.store(true, Ordering::Release);
@@ -545,7 +588,7 @@ impl Segment {
         let mut buffer = vec![0; 256 << 10];
         while offset < end {
             let len = buffer.len().min((end - offset) as usize);
-            self.file.get()?.read_exact_at(&mut buffer[..len], offset)?;
+            self.file()?.read_exact_at(&mut buffer[..len], offset)?;
             self.write(&buffer[..len], offset)?;
             offset += len as u64;
         }
@@ -556,12 +599,20 @@ impl Segment {
     ///
     /// # Errors
     /// What stands there is no record.
-    pub(super) fn record(&self, offset: u64) -> Result<Option<Record>> {
+    fn record(&self, offset: u64) -> Result<Option<Record>> {
         if offset + RECORD_HEAD > self.end() {
             return Ok(None);
         }
         let mut head = [0; RECORD_HEAD as usize];
-        self.file.get()?.read_exact_at(&mut head, offset)?;
+        self.file()?.read_exact_at(&mut head, offset)?;
+        self.decode_head(&head, offset).map(Some)
+    }
+
+    /// The record whose head stands at `offset`.
+    ///
+    /// # Errors
+    /// This is no head.
+    pub(super) fn decode_head(&self, head: &Head, offset: u64) -> Result<Record> {
         let (covered, sum) = head.split_at(20);
         if sum != checksum(covered, self.number, offset).to_be_bytes() {
             return Err(corrupt(self.path(), offset, "the head of a record"));
@@ -570,10 +621,15 @@ impl Segment {
             let bytes = covered[range].iter();
             bytes.fold(0u64, |number, byte| number << 8 | u64::from(*byte))
         };
-        Ok(Some(Record {
+        Ok(Record {
             owner: Owner::of(number(0..4) as u32, number(4..12)),
             at: ValueRef::with(self.number, offset, number(12..20))?,
-        }))
+        })
+    }
+
+    /// Its file, which is opened if it is not.
+    pub(super) fn file(&self) -> io::Result<Arc<File>> {
+        self.file.get()
     }
 
     /// Whether a record stands there.
@@ -605,7 +661,7 @@ impl Segment {
         }
         let done = (|| {
             let file = match may_wait {
-                true => self.file.get()?,
+                true => self.file()?,
                 false => self.file.if_open().ok_or(StorageError::NotInMemory)?,
             };
             let reader = Reading {
@@ -631,7 +687,7 @@ impl Segment {
     /// Asks the operating system to bring a value into memory, and waits for it.
     pub(super) fn fetch(&self, at: &ValueRef) {
         // The command will meet an error.
-        let Ok(file) = self.file.get() else { return };
+        let Ok(file) = self.file() else { return };
         let mut buffer = vec![0; (256 << 10).min(stored_len(at) as usize)];
         let (mut offset, end) = (at.offset, at.offset + stored_len(at));
         while offset < end {

@@ -28,7 +28,7 @@ fn open(dir: &tempfile::TempDir, segment_bytes: u64) -> Result<ValueLog> {
     let mut config = StorageConfig::for_tests(dir.path().to_owned());
     config.value_log_segment_bytes = segment_bytes;
     config.value_log_packed_min_bytes = 0;
-    ValueLog::open(&config, 4)
+    ValueLog::open(&config, 4, Weak::new())
 }
 
 fn owner(id: u64) -> Owner {
@@ -113,12 +113,41 @@ fn records_are_walked_in_order() {
         }
     }
     let segment = log.segment(1).unwrap();
-    let (mut walked, mut next) = (Vec::new(), None);
-    while let Some((record, after)) = ValueLog::record_at(&segment, next).unwrap() {
+    let (mut walked, mut records) = (Vec::new(), Records::default());
+    while let Some(record) = records.next(&segment).unwrap() {
+        assert_eq!(records.last_len(), stored_len(&record.at));
         walked.push(record);
-        next = Some(after);
     }
     assert_eq!(walked, appended);
+}
+
+/// A file with another name is that of a copy, and another server may append to it.
+#[cfg(target_os = "linux")]
+#[test]
+fn space_is_given_back_unless_a_file_has_another_name() {
+    use std::os::unix::fs::MetadataExt;
+    const TAKEN: u64 = 4 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(&dir, 1 << 30).unwrap();
+    let value = noise(5000);
+    let (at, _pin) = log.append(owner(1), &value).unwrap();
+    let segment = log.segment(at.segment).unwrap();
+    segment.preallocate(TAKEN);
+    let taken = || std::fs::metadata(segment.path()).unwrap().blocks() * 512;
+    assert!(taken() >= TAKEN);
+    let copy = dir.path().join("copy");
+    std::fs::hard_link(segment.path(), &copy).unwrap();
+    let later = open(&dir, 1 << 30).unwrap();
+    assert!(
+        taken() >= TAKEN,
+        "it is opened before the database is locked"
+    );
+    later.give_back();
+    assert!(taken() >= TAKEN);
+    std::fs::remove_file(copy).unwrap();
+    later.give_back();
+    assert!(taken() < TAKEN);
+    assert_eq!(all(&later, &at).unwrap(), value);
 }
 
 /// What a crash leaves behind the last whole record is not read, and no record is lost.
