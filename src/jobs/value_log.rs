@@ -118,9 +118,13 @@ impl Pace {
                 seconds(done.freed.max(done.moved), rate)
             }
         };
-        let looked_up = done.looked_up as f64 / LOOKS_PER_SECOND as f64;
+        // A look that has led to a collection costs little beside it.
+        let looks_take = match done.passed {
+            0 => done.looked_up as f64 / LOOKS_PER_SECOND as f64,
+            _ => 0.0,
+        };
         let began = self.due.max(now.checked_sub(MADE_UP).unwrap_or(now));
-        self.due = began + Duration::from_secs_f64(should_take.max(looked_up));
+        self.due = began + Duration::from_secs_f64(should_take.max(looks_take));
         self.due.saturating_duration_since(now)
     }
 }

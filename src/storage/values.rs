@@ -29,8 +29,8 @@ use std::sync::Arc;
 /// Records of a step, and bytes of their values: what lives of them is moved with one commit.
 const STEP_RECORDS: usize = 128;
 const STEP_BYTES: u64 = 1 << 20;
-/// So many samples of a segment are looked at first. If more of them live than this, or all while
-/// nothing is written, the others are not looked at.
+/// So many samples of a segment are looked at first. If none of them lives, or more than this, or all
+/// while nothing is written, the others are not looked at.
 const FIRST_SAMPLES: usize = 16;
 const FIRST_LIVE: usize = 12;
 /// Samples that one step looks at.
@@ -293,9 +293,11 @@ impl Collector {
         let samples = segment.samples();
         let first = &samples[..samples.len().min(FIRST_SAMPLES)];
         let (mut live, mut seen) = (self.engine().living(first)?.len(), first.len());
-        let is_known = match idle {
-            true => live == seen,
-            false => live > FIRST_LIVE,
+        let is_known = match live {
+            // The little that may live is moved, which needs space.
+            0 => !self.engine().disk.is_low(),
+            _ if idle => live == seen,
+            _ => live > FIRST_LIVE,
         };
         if !is_known {
             live += self.engine().living(&samples[seen..])?.len();

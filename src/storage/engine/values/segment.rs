@@ -24,7 +24,6 @@ use super::super::waiting::begin_waiting_read;
 use super::super::wal;
 use super::open_files::{OnDemand, OpenFiles};
 use super::packed::{self, CHECKSUM, CHUNK, Packing, Places};
-use super::records::Records;
 use crate::encoding::binlog::Position;
 use crate::encoding::reader::Reader;
 use crate::encoding::values::ValueRef;
@@ -361,8 +360,8 @@ impl Segment {
             return Ok(segment);
         }
         let (mut end, mut last) = (FILE_HEAD, None);
-        let (mut samples, mut records) = (Samples::default(), Records::default());
-        while let Ok(Some(record)) = records.next(&segment) {
+        let mut samples = Samples::default();
+        while let Ok(Some(record)) = segment.record(end) {
             let next = Segment::after(&record);
             if next > len || record.owner == Owner::Samples {
                 break;
