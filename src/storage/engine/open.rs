@@ -24,7 +24,13 @@ use std::sync::Arc;
 /// write-ahead log is replayed, which writes tables that name values.
 pub(super) fn values(config: &StorageConfig, disk: &Arc<Disk>) -> Result<Arc<ValueLog>> {
     let most_open = config.machine.max_open_segments;
-    let log = ValueLog::open(config, most_open, Arc::downgrade(disk))?;
+    // The disk has the value log, which is synced before tables are.
+    let its_disk = Arc::downgrade(disk);
+    let preallocation = move |wanted| {
+        let disk = its_disk.upgrade();
+        disk.map_or(0, |disk| disk.preallocation(wanted))
+    };
+    let log = ValueLog::open(config, most_open, Box::new(preallocation))?;
     let values = Arc::new(log);
     disk.sync_before_tables(values.clone());
     Ok(values)

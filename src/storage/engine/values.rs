@@ -22,7 +22,6 @@ mod segment;
 pub(in crate::storage) use records::Records;
 pub(in crate::storage) use segment::{Owner, Pin, Record, Segment};
 
-use super::disk::Disk;
 use super::{Engine, StorageConfig};
 use crate::encoding::binlog::Position;
 use crate::encoding::system;
@@ -39,8 +38,8 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
 /// The directory of the segments, inside of the database's.
 pub(in crate::storage) const DIR: &str = "values";
@@ -48,6 +47,9 @@ pub(in crate::storage) const DIR: &str = "values";
 const PIECE_BYTES: usize = 256 << 10;
 /// Buffers that are larger are freed after use.
 const KEEP_BYTES: usize = 2 * PIECE_BYTES;
+
+/// How many of the wanted bytes of disk space a new segment may take at once.
+pub(super) type Preallocation = Box<dyn Fn(u64) -> u64 + Send + Sync>;
 
 /// Where the next record goes.
 #[derive(Default)]
@@ -67,8 +69,7 @@ pub(in crate::storage) struct ValueLog {
     /// A shorter value is not packed: those that pack well are not here.
     packed_min_bytes: u64,
     files: Arc<OpenFiles>,
-    /// Whose space may be preallocated.
-    disk: Weak<Disk>,
+    preallocation: Preallocation,
     segments: RwLock<BTreeMap<u64, Arc<Segment>>, { Lock::Short as u8 }>,
     tail: Mutex<Tail, { Lock::ValueLogTail as u8 }>,
     /// Segments that may hold bytes that the disk does not have.
@@ -92,15 +93,15 @@ impl fmt::Debug for ValueLog {
 }
 
 impl ValueLog {
-    /// Opens the value log of a database on this disk, of whose segments at most `most_open` stay open
-    /// for reading. Its directory is made with the first value.
+    /// Opens the value log of a database, of whose segments at most `most_open` stay open for reading.
+    /// Its directory is made with the first value.
     ///
     /// # Errors
     /// A segment cannot be read, or is none.
     pub(super) fn open(
         config: &StorageConfig,
         most_open: usize,
-        disk: Weak<Disk>,
+        preallocation: Preallocation,
     ) -> Result<ValueLog> {
         let dir = config.dir.join(DIR);
         let open_files = OpenFiles::new(most_open);
@@ -121,7 +122,7 @@ impl ValueLog {
             segment_bytes: config.value_log_segment_bytes,
             packed_min_bytes: config.value_log_packed_min_bytes,
             files: open_files,
-            disk,
+            preallocation,
             segments: RwLock::new(segments),
             tail: Mutex::new(Tail {
                 next,
@@ -204,9 +205,7 @@ impl ValueLog {
         }
         create_dir_all(&self.dir)?;
         let segment = Arc::new(Segment::create(&self.dir, tail.next, &self.files)?);
-        if let Some(disk) = self.disk.upgrade() {
-            segment.preallocate(disk.preallocation(self.segment_bytes));
-        }
+        segment.preallocate((self.preallocation)(self.segment_bytes));
         self.has_new_files.store(true, Ordering::Release);
         tail.next += 1;
         self.bytes.fetch_add(FILE_HEAD, Ordering::Relaxed);

@@ -28,7 +28,7 @@ fn open(dir: &tempfile::TempDir, segment_bytes: u64) -> Result<ValueLog> {
     let mut config = StorageConfig::for_tests(dir.path().to_owned());
     config.value_log_segment_bytes = segment_bytes;
     config.value_log_packed_min_bytes = 0;
-    ValueLog::open(&config, 4, Weak::new())
+    ValueLog::open(&config, 4, Box::new(|wanted| wanted.min(1 << 20)))
 }
 
 fn owner(id: u64) -> Owner {
