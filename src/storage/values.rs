@@ -185,8 +185,7 @@ impl Collector {
             return Ok(());
         }
         let from = free.partition_point(|segment| segment.number() < round.next);
-        let next = &free[from..];
-        let mut next = next.iter();
+        let mut next = free[from..].iter();
         while done.looked_up < STEP_SAMPLES
             && let Some(segment) = next.next()
         {

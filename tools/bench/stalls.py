@@ -34,15 +34,21 @@ class Watch:
     def __init__(self, server):
         self.server, self.over, self.samples = server, threading.Event(), []
         self.began = time.monotonic()
+        # A field that is missing ends the measurement here, not in the thread.
+        self.take()
         self.thread = threading.Thread(target=self.sample)
         self.thread.start()
 
     def sample(self):
-        """Takes samples: the second, and the fields."""
+        """Takes samples until it is stopped."""
         while not self.over.wait(SAMPLE_S):
-            found = self.server.info("rocksdb", "storage")
-            fields = {name: float(found[name]) for name in (*COUNTERS, *STATES)}
-            self.samples.append((int(time.monotonic() - self.began), fields))
+            self.take()
+
+    def take(self):
+        """Takes a sample: the second, and the fields."""
+        found = self.server.info("rocksdb", "storage")
+        fields = {name: float(found[name]) for name in (*COUNTERS, *STATES)}
+        self.samples.append((int(time.monotonic() - self.began), fields))
 
     def stop(self):
         """Ends the samples."""

@@ -254,7 +254,7 @@ impl ValueLog {
         self.sync()?;
         // Rows that were copied before refer to no later one, to which values are being appended.
         let mut segments = self.segments.read().clone();
-        segments.split_off(&next);
+        segments.retain(|number, _| *number < next);
         if segments.is_empty() {
             return Ok(());
         }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 /// Strings are neighbours if their ids are no further apart. Ids are given out in turn, so most records
 /// of a segment are of neighbours.
 const GAP: u64 = 16;
-/// So many neighbours are looked up by one walk over their rows, which costs a tenth of a look-up for
-/// each where few of them live.
+/// So many neighbours are looked up by one walk over their rows: it reads filters, indexes and blocks
+/// once for all of them.
 const FEWEST: usize = 16;
 
 /// A record that lives, and its row.

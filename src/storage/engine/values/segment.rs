@@ -282,6 +282,8 @@ impl Segment {
                     "{}: no space is preallocated: {error}",
                     self.path().display()
                 );
+                // A part may have been taken.
+                self.give_back();
             }
         }
     }
@@ -289,9 +291,9 @@ impl Segment {
     /// Gives back the space behind the end of the file, unless it has another name: the copy of a
     /// database shares files with the database, to which its server may still append.
     pub(super) fn give_back(&self) {
-        let given_back = self.file().and_then(|file| {
-            let found = file.metadata()?;
-            let is_larger = found.blocks() * 512 > found.len().next_multiple_of(found.blksize());
+        let given_back = std::fs::metadata(self.path()).and_then(|found| {
+            let block = found.blksize().max(1);
+            let is_larger = found.blocks() * 512 > found.len().next_multiple_of(block);
             match is_larger && found.nlink() == 1 {
                 true => {
                     let file = OpenOptions::new().write(true).open(self.path())?;
