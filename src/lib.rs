@@ -131,14 +131,14 @@
 //! | 5 | `Binlog::trim` | the front of the binlog | 1. That is the installation of a data set |
 //! | 6 | `Durability::flush` | one sync of the write-ahead log at a time | 1. That is before files of a cleared DB are dropped |
 //! | 7 | commit lock (`Engine::commit`) | the next binlog position, the counts, the order of batches | 1 to 6. The holder writes one batch to RocksDB |
-//! | 8 | `Engine::snapshots` | whether files may be dropped | 1. Held while the log is synced before files of a cleared DB are dropped |
+//! | 8 | `Engine::files_in_use` | whether files may be dropped | 1. Held while the log is synced before files of a cleared DB are dropped |
 //! | 9 | `Engine::unstalled` | which DBs have no write stalls | nothing. The disk thread alone takes it |
 //! | 10 | list of tables that are put aside (`storage::rot`) | which tables compactions leave alone | 1, 2. Held while RocksDB runs a compaction that Kedis has started; RocksDB's own threads only try it |
 //! | 11 | `Families::keyspaces` | which column family is which DB | 1, 2, 4, 5, 7, 9, 10 |
 //! | 12 | `Families::new` | numbers of column families | 1, 2, 11 |
 //! | 13 | list of collections that are written before their commit (`Ahead`) | what reclaim must leave alone | 1, 2 |
-//! | 14 | `ValueLog::syncing` | one sync of the value log at a time | 1, 2, 4, 5, 6, 8 |
-//! | 15 | `ValueLog::tail` | where the next long value goes | 1, 2. The holder appends the value to a file |
+//! | 14 | `ValueLog::syncing` | one sync of the value log at a time | 1 to 8. Each sync of the write-ahead log begins with it |
+//! | 15 | `ValueLog::tail` | where the next record goes | 1, 2, 5, 7. The holder appends it to a file, or ends a file where a data set is installed |
 //! | 16 | list of [`storage::engine::listeners`] | the listeners for changes of keys | 1, 2 |
 //! | 17 | map of rank indexes | which sorted sets have an index | 1, 2 |
 //! | 18 | a rank index | how many rows stand in each stretch of a sorted set | 1, 2, 17 |

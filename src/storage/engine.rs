@@ -48,7 +48,7 @@ pub use files::is_copy;
 pub use keyspace::Keyspace;
 pub(super) use open::read_counts;
 pub(super) use salvage::Salvage;
-pub(super) use snapshot::{KeepFiles, ReadSnapshot};
+pub(super) use snapshot::{FilesInUse, KeepFiles, ReadSnapshot};
 
 use crate::base::hash::SharedHash;
 use crate::encoding::keys::Layout;
@@ -182,8 +182,8 @@ pub struct Engine {
     pub binlog: Binlog,
     pub(super) lineage: Lineage,
     node_id: NodeId,
-    /// The number of snapshots in use. While it is not 0, no files are dropped.
-    pub(super) snapshots: Mutex<u32, { Lock::Snapshots as u8 }>,
+    /// Who needs files that may otherwise be removed.
+    pub(super) files_in_use: Mutex<FilesInUse, { Lock::FilesInUse as u8 }>,
     /// Listeners for changes of keys.
     pub listeners: Listeners,
     /// Orders hash fields and members.
@@ -221,7 +221,7 @@ impl Engine {
         let disk = Disk::open(&config.dir, reserve, quota);
         let options = RocksOptions::new(&config, &disk)?;
         let values = open::values(&config, &disk)?;
-        let (db, names, marks) = open::open_in_background(&config, &options)?;
+        let (db, names, marks) = open::open_in_background(&config, &options, &values)?;
         values.give_back();
         let system_cf = handle(&db, DEFAULT)?;
         let binlog_cf = handle(&db, BINLOG)?;
@@ -281,7 +281,7 @@ impl Engine {
             binlog,
             lineage: Lineage::new(history),
             node_id,
-            snapshots: Mutex::new(0),
+            files_in_use: Mutex::default(),
             listeners: Listeners::default(),
             hash: SharedHash::new(&hash_key),
             layout,

@@ -15,8 +15,8 @@
 
 mod living;
 
-use super::engine::values::{Pin, Records, Segment};
-use super::engine::{Engine, Keyspace};
+use super::engine::values::{Holds, Pin, Records, Segment};
+use super::engine::{Engine, FilesInUse, Keyspace};
 use super::{Result, StorageError, Txn, fail_point};
 use crate::base::time::UnixMs;
 use crate::encoding::binlog::Position;
@@ -46,8 +46,8 @@ const IDLE_PERCENT: usize = 90;
 struct Known {
     /// Where the binlog ended when the segment was closed.
     closed_at: Position,
-    /// Nothing of it lives any more, as of this many commits.
-    drained: bool,
+    /// Nothing of it lives any more.
+    drained: Option<Holds>,
     /// How many percent of it lived when its samples were last looked at.
     live: Option<usize>,
 }
@@ -145,7 +145,7 @@ impl Collector {
         if let Some((segment, mut records)) = self.current.take() {
             done.more = true;
             match self.move_some(&segment, &mut records, done)? {
-                true => self.known.entry(segment.number()).or_default().drained = true,
+                true => self.note_drained(&segment),
                 false => self.current = Some((segment, records)),
             }
         }
@@ -177,9 +177,16 @@ impl Collector {
         });
         let free = closed.into_iter().filter(|segment| {
             let known = self.known.get(&segment.number());
-            known.is_some_and(|known| !known.drained && known.closed_at <= range.first_position)
+            known.is_some_and(|known| {
+                known.drained.is_none() && known.closed_at <= range.first_position
+            })
         });
-        let free: Vec<Arc<Segment>> = free.collect();
+        let (free, dead): (Vec<Arc<Segment>>, Vec<_>) =
+            free.partition(|segment| segment.holds() == Holds::Values);
+        for segment in dead {
+            self.note_drained(&segment);
+            done.more = true;
+        }
         if let Some(best) = self.best_of(&free, idle, done)? {
             (self.current, self.round) = (Some((best, Records::default())), Some(round));
             return Ok(());
@@ -203,6 +210,11 @@ impl Collector {
             done.more = true;
         }
         Ok(())
+    }
+
+    fn note_drained(&mut self, segment: &Segment) {
+        let known = self.known.entry(segment.number()).or_default();
+        known.drained = Some(segment.holds());
     }
 
     /// The segment of which the least lives, if that is little.
@@ -383,26 +395,35 @@ impl Collector {
     /// Removes the files of segments of which nothing lives.
     fn remove_drained(&mut self) -> Result<u64> {
         let engine = self.engine().clone();
-        let drained = self.known.iter().filter(|(_, known)| known.drained);
-        let drained: Vec<u64> = drained.map(|(number, _)| *number).collect();
-        if drained.is_empty() || *engine.snapshots.lock() > 0 {
+        let may_go = |used: &FilesInUse, holds| match holds {
+            // Snapshots still show the old places.
+            Holds::Values => used.data_may_go(),
+            Holds::Binlog => used.binlog_may_go(),
+        };
+        let newest = engine.values.newest();
+        let mut drained: Vec<(u64, Holds)> = Vec::new();
+        for (&number, known) in &self.known {
+            drained.extend(known.drained.map(|holds| (number, holds)));
+        }
+        drained.retain(|(number, _)| Some(*number) != newest);
+        let used = engine.files_in_use.lock();
+        drained.retain(|(_, holds)| may_go(&used, *holds));
+        drop(used);
+        if drained.is_empty() {
             return Ok(0);
         }
         // The new places, before the old ones go.
         engine.sync_wal()?;
         fail_point("values-synced")?;
-        let snapshots = engine.snapshots.lock();
-        if *snapshots > 0 {
-            // Snapshots still show the old places.
-            return Ok(0);
-        }
+        let used = engine.files_in_use.lock();
+        drained.retain(|(_, holds)| may_go(&used, *holds));
         let mut removed = Vec::new();
-        for number in drained {
+        for (number, _) in drained {
             if engine.values.remove(number).map_err(StorageError::from)? {
                 removed.push(number);
             }
         }
-        drop(snapshots);
+        drop(used);
         for number in &removed {
             engine.note_closed(*number, None)?;
             self.known.remove(number);

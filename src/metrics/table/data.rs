@@ -233,7 +233,7 @@ pub(super) const ROWS: &[Metric] = &[
     .info("value_log_bytes"),
     counter(
         "kedis_value_log_appended_bytes_total",
-        "Bytes of values that were appended to the value log.",
+        "Bytes of strings that were appended to the value log.",
         |s| some(s.engine.value_log_appended()),
     )
     .info("value_log_appended_bytes"),

@@ -118,6 +118,11 @@ impl Durability {
         }
     }
 
+    /// Whether each commit is synced.
+    pub(in crate::storage) fn syncs_each(&self) -> bool {
+        self.fsync_each.load(Ordering::Relaxed)
+    }
+
     /// Commits written.
     pub(in crate::storage) fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
@@ -384,9 +389,8 @@ impl Engine {
         synced.position = position;
     }
 
-    /// Syncs the value log, and then the WAL, whose records name places in it.
+    /// Syncs the WAL, and before it the value log, in which its records name places.
     pub(in crate::storage) fn sync_files(&self) -> Result<()> {
-        self.values.sync()?;
         Ok(self.db.flush_wal(true)?)
     }
 

@@ -71,7 +71,7 @@ impl Engine {
     /// Writes a consistent copy of the database to `path`, which must not exist.
     pub fn checkpoint(&self, path: &Path) -> Result<()> {
         // What the copied rows refer to must stay until it is copied, too.
-        let _kept = KeepFiles::new(self);
+        let _kept = KeepFiles::for_copy(self);
         self.sync_wal()?;
         let checkpoint = rocksdb::checkpoint::Checkpoint::new(&self.db)?;
         checkpoint.create_checkpoint(path)?;
@@ -280,8 +280,8 @@ impl Engine {
         if self.db.property_int_value_cf(&keyspace.cf, size)? == Some(0) {
             return Ok(());
         }
-        let snapshots = self.snapshots.lock();
-        if *snapshots > 0 {
+        let used = self.files_in_use.lock();
+        if !used.data_may_go() {
             // Snapshots still read the files; compactions will drop the rows.
             return Ok(());
         }

@@ -218,9 +218,25 @@ impl LogBuffer {
         encode::command(&mut self.row, &[b"EXEC"]);
     }
 
+    /// The commands, if all of their bytes stand in the row.
+    pub(in crate::storage) fn plain_row(&self) -> Option<&[u8]> {
+        let is_plain = self.received.is_none() && self.refs.is_empty();
+        self.row.get(HEADER_LEN..).filter(|_| is_plain)
+    }
+
+    /// The commands stand in the value log, and nothing in the row.
+    pub(in crate::storage) fn refer_to(&mut self, commands: ValueRef) {
+        debug_assert_eq!(
+            self.plain_row().map(<[u8]>::len),
+            Some(commands.len as usize)
+        );
+        self.row.truncate(HEADER_LEN);
+        self.refs.push((HEADER_LEN, commands));
+    }
+
     /// Completes the row, and returns its value.
     pub(super) fn complete(&mut self, first_entry: u64, unix_ms: UnixMs) -> &[u8] {
-        debug_assert!(self.row.len() > HEADER_LEN, "no commands");
+        debug_assert!(self.command_bytes() > 0, "no commands");
         if let Some((head, bytes)) = self.row.split_at_mut_checked(HEADER_LEN) {
             let row = Row {
                 first_entry,

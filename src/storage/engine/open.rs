@@ -41,12 +41,13 @@ pub(super) fn values(config: &StorageConfig, disk: &Arc<Disk>) -> Result<Arc<Val
 pub(super) fn open_in_background(
     config: &StorageConfig,
     options: &RocksOptions,
+    values: &Arc<ValueLog>,
 ) -> Result<(Db, Vec<String>, marks::Keeper)> {
     let open = || {
         if let Err(error) = rustix::process::nice(config.background_nice as i32) {
             log::warn!("background threads keep their priority: {error}");
         }
-        open_db(config, options)
+        open_db(config, options, values)
     };
     std::thread::scope(|scope| {
         let opening = scope.spawn(open).join();
@@ -58,6 +59,7 @@ pub(super) fn open_in_background(
 fn open_db(
     config: &StorageConfig,
     options: &RocksOptions,
+    values: &Arc<ValueLog>,
 ) -> Result<(Db, Vec<String>, marks::Keeper)> {
     let dir = config.dir.as_path();
     let found = whole::inspect(config)?;
@@ -68,7 +70,8 @@ fn open_db(
     };
     check_families(&existing, options, dir)?;
     found.cut(dir)?;
-    let marks = marks::Keeper::new(dir)?;
+    let values = values.clone();
+    let marks = marks::Keeper::new(dir, Box::new(move || values.sync()))?;
     let mut names = vec![DEFAULT.to_owned(), BINLOG.to_owned()];
     names.extend(existing.into_iter().filter(|n| n != DEFAULT && n != BINLOG));
     let budget = config.machine.memory_budget_bytes;

@@ -44,19 +44,52 @@ impl ReadSnapshot {
     }
 }
 
-/// Keeps table files from being dropped, and segments of the value log from being removed, while it
-/// lives.
-pub(in crate::storage) struct KeepFiles<'e>(&'e Engine);
+/// Who needs files that may otherwise be removed.
+#[derive(Debug, Default)]
+pub(in crate::storage) struct FilesInUse {
+    /// Snapshots, which need tables and values, but nothing of the binlog.
+    snapshots: u32,
+    /// Copies of the database that are being made.
+    copies: u32,
+}
+
+impl FilesInUse {
+    /// Whether tables and segments of values may go.
+    pub(in crate::storage) fn data_may_go(&self) -> bool {
+        self.snapshots == 0 && self.copies == 0
+    }
+
+    /// Whether segments of the binlog may go.
+    pub(in crate::storage) fn binlog_may_go(&self) -> bool {
+        self.copies == 0
+    }
+}
+
+/// Keeps files from being removed while it lives.
+pub(in crate::storage) struct KeepFiles<'e> {
+    engine: &'e Engine,
+    count: fn(&mut FilesInUse) -> &mut u32,
+}
 
 impl<'e> KeepFiles<'e> {
-    pub(in crate::storage) fn new(engine: &'e Engine) -> Self {
-        *engine.snapshots.lock() += 1;
-        KeepFiles(engine)
+    /// For a snapshot.
+    pub(in crate::storage) fn for_snapshot(engine: &'e Engine) -> Self {
+        KeepFiles::new(engine, |used| &mut used.snapshots)
+    }
+
+    /// For a copy of the database.
+    pub(in crate::storage) fn for_copy(engine: &'e Engine) -> Self {
+        KeepFiles::new(engine, |used| &mut used.copies)
+    }
+
+    fn new(engine: &'e Engine, count: fn(&mut FilesInUse) -> &mut u32) -> Self {
+        *count(&mut engine.files_in_use.lock()) += 1;
+        KeepFiles { engine, count }
     }
 }
 
 impl Drop for KeepFiles<'_> {
     fn drop(&mut self) {
-        *self.0.snapshots.lock() -= 1;
+        *(self.count)(&mut self.engine.files_in_use.lock()) -= 1;
     }
 }

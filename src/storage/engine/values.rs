@@ -16,11 +16,12 @@
 
 mod open_files;
 mod packed;
+mod reading;
 mod records;
 mod segment;
 
 pub(in crate::storage) use records::Records;
-pub(in crate::storage) use segment::{Owner, Pin, Record, Segment};
+pub(in crate::storage) use segment::{Holds, Owner, Pin, Record, Segment};
 
 use super::{Engine, StorageConfig};
 use crate::encoding::binlog::Position;
@@ -51,14 +52,30 @@ const KEEP_BYTES: usize = 2 * PIECE_BYTES;
 /// How many of the wanted bytes of disk space a new segment may take at once.
 pub(super) type Preallocation = Box<dyn Fn(u64) -> u64 + Send + Sync>;
 
-/// Where the next record goes.
+/// The segment that gets records.
+#[derive(Default)]
+struct Filling {
+    segment: Option<Arc<Segment>>,
+    samples: Samples,
+}
+
+/// Where the next records go.
 #[derive(Default)]
 struct Tail {
-    segment: Option<Arc<Segment>>,
+    values: Filling,
+    binlog: Filling,
     /// The number of the next segment.
     next: u64,
     buffer: Vec<u8>,
-    samples: Samples,
+}
+
+impl Tail {
+    fn filling(&mut self, holds: Holds) -> &mut Filling {
+        match holds {
+            Holds::Values => &mut self.values,
+            Holds::Binlog => &mut self.binlog,
+        }
+    }
 }
 
 /// All segments.
@@ -82,7 +99,7 @@ pub(in crate::storage) struct ValueLog {
     refuses: AtomicBool,
     /// Bytes of all files.
     bytes: AtomicU64,
-    /// Bytes of values that were appended since the start.
+    /// Bytes of values that were appended since the start, without those of the binlog alone.
     appended: AtomicU64,
 }
 
@@ -155,6 +172,12 @@ impl ValueLog {
         })
     }
 
+    /// Appends the bytes of a row of the binlog, as they are: to pack them would take the time of the
+    /// thread that commits. Otherwise like [`ValueLog::append`].
+    fn append_row(&self, bytes: &[u8]) -> io::Result<(ValueRef, Pin)> {
+        self.append_packed(Owner::Binlog, bytes, None)
+    }
+
     /// Logs when values begin to be refused, and when they are written again.
     fn note_refused(&self, error: Option<&io::Error>) {
         if error.is_some() == self.refuses.load(Ordering::Relaxed) {
@@ -177,9 +200,9 @@ impl ValueLog {
         value: &[u8],
         packing: Option<&mut Packing>,
     ) -> io::Result<(ValueRef, Pin)> {
-        let len = value.len() as u64;
+        let (len, holds) = (value.len() as u64, Holds::of(owner));
         let mut tail = self.tail.lock();
-        let segment = self.tail_for(&mut tail, record_len(len))?;
+        let segment = self.tail_for(&mut tail, holds, record_len(len))?;
         let buffer = &mut tail.buffer;
         let written = segment.write_record(owner, value, PIECE_BYTES, packing, buffer);
         buffer.clear();
@@ -190,21 +213,24 @@ impl ValueLog {
         // Under the lock: a segment that is sealed has all of its pins.
         let pin = Pin::new(&segment);
         self.bytes.fetch_add(stored, Ordering::Relaxed);
-        self.appended.fetch_add(len, Ordering::Relaxed);
-        tail.samples.consider(record);
+        if holds == Holds::Values {
+            self.appended.fetch_add(len, Ordering::Relaxed);
+            tail.values.samples.consider(record);
+        }
         Ok((record.at, pin))
     }
 
     /// The segment for a record of so many bytes.
-    fn tail_for(&self, tail: &mut Tail, bytes: u64) -> io::Result<Arc<Segment>> {
-        if let Some(segment) = &tail.segment {
+    fn tail_for(&self, tail: &mut Tail, holds: Holds, bytes: u64) -> io::Result<Arc<Segment>> {
+        if let Some(segment) = &tail.filling(holds).segment {
             let end = segment.end();
             if end == FILE_HEAD || end + bytes <= self.segment_bytes {
                 return Ok(segment.clone());
             }
         }
         create_dir_all(&self.dir)?;
-        let segment = Arc::new(Segment::create(&self.dir, tail.next, &self.files)?);
+        let segment = Segment::create(&self.dir, tail.next, holds, &self.files)?;
+        let segment = Arc::new(segment);
         segment.preallocate((self.preallocation)(self.segment_bytes));
         self.has_new_files.store(true, Ordering::Release);
         tail.next += 1;
@@ -213,19 +239,20 @@ impl ValueLog {
             .write()
             .insert(segment.number, segment.clone());
         self.unsynced.lock().push(segment.clone());
-        if let Some(full) = tail.segment.replace(segment.clone()) {
-            let samples = std::mem::take(&mut tail.samples);
-            self.close(&full, samples);
-        }
+        let next = Filling {
+            segment: Some(segment.clone()),
+            samples: Samples::default(),
+        };
+        self.close(std::mem::replace(tail.filling(holds), next));
         Ok(segment)
     }
 
-    /// Begins a new segment with the next value. Returns its number: those before it are closed.
-    fn roll(&self) -> u64 {
+    /// Begins new segments with the next records. Returns the number of the first: those before it
+    /// are closed.
+    pub(in crate::storage) fn roll(&self) -> u64 {
         let mut tail = self.tail.lock();
-        if let Some(segment) = tail.segment.take() {
-            let samples = std::mem::take(&mut tail.samples);
-            self.close(&segment, samples);
+        for holds in [Holds::Values, Holds::Binlog] {
+            self.close(std::mem::take(tail.filling(holds)));
         }
         tail.next
     }
@@ -236,10 +263,13 @@ impl ValueLog {
         segments.values().for_each(|segment| segment.give_back());
     }
 
-    /// Ends a segment.
-    fn close(&self, segment: &Segment, samples: Samples) {
+    /// Ends a segment, if there is one.
+    fn close(&self, filling: Filling) {
+        let Some(segment) = filling.segment else {
+            return;
+        };
         let before = segment.file_len();
-        segment.seal(samples);
+        segment.seal(filling.samples);
         let grown = segment.file_len() - before;
         self.bytes.fetch_add(grown, Ordering::Relaxed);
     }
@@ -343,7 +373,7 @@ impl ValueLog {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of values that were appended since the start.
+    /// Bytes of values that were appended since the start, without those of the binlog alone.
     pub(in crate::storage) fn appended(&self) -> u64 {
         self.appended.load(Ordering::Relaxed)
     }
@@ -353,6 +383,11 @@ impl ValueLog {
     pub(in crate::storage) fn has_unsynced(&self) -> bool {
         let unsynced = self.unsynced.lock();
         unsynced.iter().any(|segment| segment.is_dirty())
+    }
+
+    /// The number of the newest segment, whose file stays: see [`ValueLog::remove`].
+    pub(in crate::storage) fn newest(&self) -> Option<u64> {
+        self.segments.read().last_key_value().map(|(last, _)| *last)
     }
 
     /// The number of segments.
@@ -398,6 +433,8 @@ impl ValueLog {
 /// Segments of a database that is not open, each opened when it is first asked for.
 pub(super) struct Segments {
     dir: PathBuf,
+    /// The number of the newest.
+    newest: Option<u64>,
     opened: BTreeMap<u64, Option<Segment>>,
     files: Arc<OpenFiles>,
 }
@@ -407,17 +444,28 @@ const OPEN_BEFORE_START: usize = 16;
 
 impl Segments {
     /// Those of the database in `dir`.
-    pub(super) fn of(dir: &Path) -> Segments {
-        Segments {
-            dir: dir.join(DIR),
+    ///
+    /// # Errors
+    /// Their directory cannot be read.
+    pub(super) fn of(dir: &Path) -> Result<Segments> {
+        let dir = dir.join(DIR);
+        let newest = files(&dir)?.last_key_value().map(|(last, _)| *last);
+        Ok(Segments {
+            dir,
+            newest,
             opened: BTreeMap::new(),
             files: OpenFiles::new(OPEN_BEFORE_START),
-        }
+        })
     }
 
-    /// Whether a value is there, and intact.
+    /// Whether a value is there and intact, or its segment was removed: then nothing that counts refers
+    /// to it any more. The newest segment is never removed, so one that a crash has lost, before its
+    /// directory was synced, has no newer one.
     pub(super) fn have(&mut self, at: &ValueRef) -> bool {
         let (dir, files) = (&self.dir, &self.files);
+        if Some(at.segment) < self.newest && !segment::path(dir, at.segment).exists() {
+            return true;
+        }
         let opened = self.opened.entry(at.segment);
         let segment = opened.or_insert_with(|| {
             let path = segment::path(dir, at.segment);
@@ -437,7 +485,8 @@ impl Engine {
         self.values.bytes()
     }
 
-    /// Bytes of values that were appended to the value log since the start.
+    /// Bytes of values that were appended to the value log since the start, without those to which the
+    /// binlog alone refers.
     pub fn value_log_appended(&self) -> u64 {
         self.values.appended()
     }
@@ -485,6 +534,18 @@ impl Engine {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StorageError::NoRoom,
             _ => StorageError::Failed,
         })
+    }
+
+    /// Appends the bytes of a row of the binlog to the value log. `None` if they stay in the row: there
+    /// are too few, or the disk does not take them, or each commit is synced, which would be two
+    /// files then.
+    pub(in crate::storage) fn append_row(&self, bytes: &[u8]) -> Option<(ValueRef, Pin)> {
+        let least = self.config.value_log_min_bytes;
+        if least == 0 || (bytes.len() as u64) < least || self.durability.syncs_each() {
+            return None;
+        }
+        let _in_flight = self.disk.begin_write(bytes.len());
+        self.values.append_row(bytes).ok()
     }
 }
 

@@ -10,6 +10,7 @@
 //! synced. Such an end is cut off, so that no record stands behind a gap.
 
 use super::files::is_file_of_copy;
+use crate::encoding::binlog::Stored;
 use crate::encoding::keys;
 use crate::encoding::values::ValueRef;
 use crate::storage::engine::options::StorageConfig;
@@ -30,6 +31,10 @@ const LOST: &str = "lost";
 const UNMENDED: &str = "UNMENDED";
 /// An interrupted first start leaves at most so many bytes of `MANIFEST-000001`.
 const FIRST_MANIFEST_MAX_BYTES: u64 = 1024;
+
+/// The number of the binlog's column family, which each database makes first. After a repair of one
+/// without tables of the binlog it has another, and what its rows name is not looked at.
+const BINLOG_FAMILY: usize = 1;
 
 /// A new database takes less; the reserve comes on top, if there is room.
 const NEW_BYTES: u64 = 1 << 20;
@@ -378,7 +383,7 @@ pub(super) fn inspect_log(dir: &Path) -> Result<Found> {
         .find(|mark| mark.required > 0 && files.iter().all(|(there, _)| *there != mark.number))
         .map(|mark| mark.number);
     let mut chain = LogChain::default();
-    let values = RefCell::new(Segments::of(dir));
+    let values = RefCell::new(Segments::of(dir)?);
     for (number, path) in &files {
         chain.is_broken |= missing_from.is_some_and(|missing| missing < *number);
         let mark = marks.get(number);
@@ -397,7 +402,11 @@ pub(super) fn inspect_log(dir: &Path) -> Result<Found> {
 
 /// Whether the value log has all that a record names.
 fn names_what_is_there(values: &mut Segments, record: &[u8]) -> bool {
-    batch::each_put(record, |key, row| match keys::split_base(key) {
+    batch::each_put(record, |family, key, row| match keys::split_base(key) {
+        _ if family == BINLOG_FAMILY => {
+            let stored = Stored::decode(row);
+            stored.is_ok_and(|stored| stored.refs().all(|(_, at)| values.have(&at)))
+        }
         None => true,
         Some(_) => ValueRef::decode(row).is_ok_and(|at| values.have(&at)),
     })

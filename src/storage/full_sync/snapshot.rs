@@ -50,6 +50,7 @@ pub struct DataSet {
 /// All rows as they are at one position of the binlog.
 pub struct Snapshot<'e> {
     engine: &'e Engine,
+    _files: KeepFiles<'e>,
     rows: SnapshotWithThreadMode<'e, Db>,
     /// Its metadata.
     pub data_set: DataSet,
@@ -68,16 +69,10 @@ impl Snapshot<'_> {
     }
 }
 
-impl Drop for Snapshot<'_> {
-    fn drop(&mut self) {
-        *self.engine.snapshots.lock() -= 1;
-    }
-}
-
 impl Engine {
     /// A snapshot of the current rows.
     pub fn snapshot(&self) -> Result<Snapshot<'_>> {
-        let keep = KeepFiles::new(self);
+        let files = KeepFiles::for_snapshot(self);
         let rows = self.db.snapshot();
         let own = |key: &[u8]| rows.get_cf(&self.system_cf, key);
         let state = match own(system::STATE)? {
@@ -125,10 +120,9 @@ impl Engine {
         // Only counts of DBs: counts of dropped keyspaces may still stand there.
         let of_dbs = dbs.iter().filter_map(|(_, ks)| counts.get(&ks.id.0));
         let keys = of_dbs.map(|counts| counts.keys).sum();
-        // From here on the snapshot itself keeps the files.
-        std::mem::forget(keep);
         Ok(Snapshot {
             engine: self,
+            _files: files,
             rows,
             data_set,
             dbs,

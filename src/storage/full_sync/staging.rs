@@ -295,6 +295,8 @@ impl Engine {
         commit.state = state;
         commit.upstream = staging.upstream.clone();
         self.binlog.restart(&commit.state);
+        // What was appended before has been referred to at positions of another history.
+        self.values.roll();
         self.note_data_set(match synced {
             Ok(()) => data_set.position,
             Err(_) => Position::NONE,

@@ -7,7 +7,12 @@ use super::MEMTABLES;
 use super::model::{DBS, Key, Model, Op};
 use super::run::{Runner, config, read_db};
 use crate::base::time::UnixMs;
-use crate::storage::{DbIndex, Engine, MemtableRep, Txn};
+use crate::encoding::binlog::Position;
+use crate::storage::engine::binlog::BinlogBounds;
+use crate::storage::engine::wal::marks::NAME as WAL_MARKS;
+use crate::storage::values::Collector;
+use crate::storage::{DbIndex, Engine, MemtableRep, StorageConfig, Txn};
+use crate::types::string::{self, Expiry};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -84,6 +89,125 @@ fn survives_a_crash_at_every_point() {
                 let hit = rng.u32(1..50);
                 crash_once(rng.u64(..), point, hit, [before, after]);
             }
+        }
+    }
+}
+
+/// After a crash of the machine the disk may have a record of the log without the bytes in the value
+/// log that it names, for a string, an argument or a row of the binlog: the log ends before it.
+#[test]
+fn what_names_lost_bytes_is_lost_with_them() {
+    const ROUNDS: u64 = 8;
+    type Write = fn(&mut Txn, &[u8]);
+    let writes: [Write; 3] = [
+        |txn, noise| {
+            string::set(txn, DbIndex(0), b"key", noise, Expiry::Clear).unwrap();
+            txn.effect(DbIndex(0), &[&b"SET"[..], b"key", noise]);
+        },
+        |txn, noise| txn.effect(DbIndex(0), &[&b"HSET"[..], b"key", b"field", noise]),
+        |txn, noise| {
+            let pieces = noise.chunks(50);
+            pieces.for_each(|piece| txn.effect(DbIndex(0), &[&b"SADD"[..], b"key", piece]));
+        },
+    ];
+    for (n, write) in writes.into_iter().enumerate() {
+        let dir = tempfile::tempdir().unwrap();
+        let of_copy = dir.path().join("copy");
+        let mut config = StorageConfig::for_tests(dir.path().join("db"));
+        (
+            config.value_log_min_bytes,
+            config.value_log_packed_min_bytes,
+        ) = (100, 0);
+        let engine = Engine::open(config.clone()).unwrap();
+        let mut txn = Txn::new(engine.clone());
+        for _ in 0..ROUNDS {
+            let noise = noise();
+            txn.begin(UnixMs(1)).unwrap();
+            txn.lock([txn.key_hash(DbIndex(0), b"key")].into_iter())
+                .unwrap();
+            txn.start_command();
+            write(&mut txn, &noise);
+            txn.commit().unwrap();
+        }
+        copy_dir(&config.dir, &of_copy);
+        reboot(&of_copy);
+        let segment = of_copy.join("values/00000001.values");
+        let len = std::fs::metadata(&segment).unwrap().len();
+        assert!(len > ROUNDS * 2000, "{n}: in the value log");
+        let file = std::fs::File::options().write(true).open(segment).unwrap();
+        file.set_len(len / 2).unwrap();
+        config.dir = of_copy;
+        let after = Engine::open(config).unwrap();
+        let entries = after.binlog.range().next_entry;
+        assert!(0 < entries && entries < engine.binlog.range().next_entry);
+        assert_eq!(after.check().unwrap().faults, Vec::<String>::new(), "{n}");
+        after.read_binlog(Position::NONE, |_, _| true).unwrap();
+    }
+}
+
+/// The log still names segments that were removed, as nothing that counts refers to them.
+#[test]
+fn what_names_removed_segments_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let of_copy = dir.path().join("copy");
+    let config = StorageConfig::for_tests(dir.path().join("db"));
+    let engine = Engine::open(config.clone()).unwrap();
+    let mut txn = Txn::new(engine.clone());
+    for _ in 0..200 {
+        txn.begin(UnixMs(1)).unwrap();
+        txn.effect(DbIndex(0), &[&b"SADD"[..], b"key", &noise()]);
+        txn.commit().unwrap();
+    }
+    let range = engine.binlog.range();
+    let last_rows = BinlogBounds {
+        max_entries: 10,
+        max_bytes: 0,
+        oldest_unix_ms: UnixMs::NONE,
+        hold_max_bytes: 0,
+    };
+    assert!(engine.trim_binlog(&last_rows).unwrap());
+    let mut collector = Collector::new(engine.clone());
+    let mut removed = 0;
+    for _ in 0..5 {
+        removed += collector.step(false).unwrap().removed;
+    }
+    assert!(removed > 3, "{removed}");
+    copy_dir(&config.dir, &of_copy);
+    reboot(&of_copy);
+    let after = Engine::open(StorageConfig {
+        dir: of_copy,
+        ..config
+    });
+    let after = after.unwrap();
+    assert_eq!(after.binlog.range().next_position, range.next_position);
+    assert_eq!(after.check().unwrap().faults, Vec::<String>::new());
+}
+
+/// As if the machine had been booted since, and the marks had not reached the disk.
+fn reboot(dir: &Path) {
+    let marks = dir.join(WAL_MARKS);
+    let mut bytes = std::fs::read(&marks).unwrap();
+    for slot in bytes[32..].chunks_exact_mut(32) {
+        slot[8..16].fill(7);
+        slot[24..].fill(0);
+    }
+    std::fs::write(marks, bytes).unwrap();
+}
+
+/// As many bytes as are no less when they are packed.
+fn noise() -> Vec<u8> {
+    let noise = std::iter::repeat_with(|| fastrand::u8(..));
+    noise.take(2000).collect()
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in from.read_dir().unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_dir(&entry.path(), &to),
+            false => drop(std::fs::copy(entry.path(), to).unwrap()),
         }
     }
 }

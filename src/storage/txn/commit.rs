@@ -291,6 +291,7 @@ impl Txn {
 
     /// Writes all rows except those that were `sent` ahead.
     fn write_batch(&mut self, sent: &ahead::Sent, unqueued: &[Place]) -> Result<()> {
+        self.log_row();
         let mut expected = ExpectedRows::begin();
         let mut batch = self.rows_of_batch(sent, unqueued, &mut expected)?;
         let engine = &self.view.engine;
@@ -313,9 +314,6 @@ impl Txn {
         self.view.batch.log.free_long_rows();
         self.view.batch.overlay.free_long_rows();
         let view = &self.view;
-        view.batch
-            .values
-            .note_referenced(commit.state.binlog_position);
         let written = expected.during(|| engine.write(batch));
         if let Err(error) = &written {
             // Under the commit lock, so that the next commit sees the failure.
@@ -328,6 +326,9 @@ impl Txn {
             }
             return written;
         }
+        view.batch
+            .values
+            .note_referenced(commit.state.binlog_position);
         let all = self.is_exclusive();
         let of_set = view.turn.set.iter().flat_map(|set| set.stripes());
         let held = view.turn.held.iter().copied();

@@ -34,7 +34,11 @@ fn address(bytes: &[u8]) -> (usize, usize) {
 impl LoggedValues {
     fn note(&mut self, value: &[u8], at: ValueRef, pin: Pin) {
         self.written.insert(address(value), at);
-        if !self.pins.iter().any(|pin| pin.is_of(at.segment)) {
+        self.keep(pin);
+    }
+
+    fn keep(&mut self, pin: Pin) {
+        if !self.pins.iter().any(|kept| kept.is_same(&pin)) {
             self.pins.push(pin);
         }
     }
@@ -211,6 +215,20 @@ impl Txn {
         self.batch.log.append_referring(db, args, &places);
     }
 
+    /// Puts the commands of the pending row of the binlog into the value log, if they are many bytes:
+    /// there they are written once, and otherwise to the write-ahead log, a memtable and a table.
+    pub(super) fn log_row(&mut self) {
+        if !self.engine.binlog.is_enabled() {
+            return;
+        }
+        let log = &self.batch.log;
+        let Some((at, pin)) = log.plain_row().and_then(|row| self.engine.append_row(row)) else {
+            return;
+        };
+        self.batch.values.keep(pin);
+        self.batch.log.refer_to(at);
+    }
+
     /// Logs a row of the master's binlog, whose commands this transaction has run; `args` are
     /// theirs, parts of `row.bytes`.
     pub fn log_received<'a>(
@@ -232,6 +250,14 @@ impl Txn {
                 place => place,
             };
             logged.extend(place.map(|place| (from, place)));
+        }
+        if logged.is_empty() && self.engine.binlog.is_enabled() {
+            let engine = self.engine.clone();
+            let room = engine.disk.reserve(row.bytes.len()).ok();
+            if let Some((at, pin)) = room.and_then(|_room| engine.append_row(row.bytes)) {
+                self.batch.values.keep(pin);
+                logged.push((0, at));
+            }
         }
         self.batch.log.push_received(position, row, &logged);
         self.batch.values.forget_arguments();

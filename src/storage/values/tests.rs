@@ -1,8 +1,12 @@
 use super::*;
+use crate::encoding::binlog::Row;
 use crate::exec::testing::Client;
 use crate::resp::Value;
 use crate::storage::DbIndex;
+use crate::storage::engine::KeepFiles;
 use crate::storage::engine::binlog::BinlogBounds;
+use crate::storage::full_sync::snapshot::DataSet;
+use crate::storage::full_sync::staging::Staging;
 use crate::types::string;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,12 +89,15 @@ fn short_strings_that_pack_well_stay_in_tables() {
         let expected = if *is_logged { value.len() as u64 } else { 0 };
         assert_eq!(appended, expected, "{name}");
     }
-    // What another command brings is in the row of the binlog, unless it is long.
+    // What another command brings stands there for the binlog alone.
     let before = engine.values.appended();
-    client.args(&[b"HSET", b"hash", b"short", &noise(4_095)]);
+    for len in [900, 4_095, 4_096] {
+        let bytes = engine.values.bytes();
+        client.args(&[b"HSET", b"hash", b"field", &noise(len)]);
+        let grown = engine.values.bytes() - bytes;
+        assert_eq!(grown > 0, len >= 1_000, "{len}: {grown}");
+    }
     assert_eq!(engine.values.appended(), before);
-    client.args(&[b"HSET", b"hash", b"long", &noise(4_096)]);
-    assert_eq!(engine.values.appended(), before + 4_096);
     for (name, value, _) in cases {
         assert_eq!(
             client.args(&[b"GET", name.as_bytes()]),
@@ -201,6 +208,108 @@ fn rows_of_the_binlog_keep_what_they_refer_to() {
         assert_eq!(client.run(&key), Value::Bulk(value.clone()));
     }
     client.check();
+}
+
+/// Rows of many bytes, each in the value log, which go without being read once the log is trimmed.
+#[test]
+fn long_rows_of_the_binlog_have_segments_of_their_own() {
+    let mut client = client(true);
+    let engine = client.server().engine.clone();
+    let mut collector = Collector::new(engine.clone());
+    let mut values = Vec::new();
+    let mut write = |n: usize| {
+        let mut args = vec![b"MSET".to_vec()];
+        for key in 0..20 {
+            let value = noise(50);
+            args.extend([format!("key{n}:{key}").into_bytes(), value.clone()]);
+            values.push(value);
+        }
+        let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+        assert_eq!(client.args(&args), Value::Simple("OK".into()));
+    };
+    (0..200).for_each(&mut write);
+    let bytes = engine.value_log_bytes();
+    let range = engine.binlog.range();
+    assert!(bytes > range.next_position.since(range.first_position));
+    assert_eq!(engine.value_log_appended(), 0, "no string");
+    engine.set_fsync_each(true);
+    (200..210).for_each(&mut write);
+    engine.set_fsync_each(false);
+    assert_eq!(engine.value_log_bytes(), bytes, "one file is to be synced");
+    let mut logged = Vec::new();
+    let read = engine.read_binlog(Position::NONE, |_, row| {
+        logged.extend_from_slice(row.bytes);
+        true
+    });
+    read.unwrap();
+    let mut rest = logged.as_slice();
+    for value in &values {
+        let at = memchr::memmem::find(rest, value).expect("a value in the binlog, in order");
+        rest = &rest[at..];
+    }
+    let collect_all = |collector: &mut Collector| {
+        let mut removed = 0;
+        loop {
+            let done = collector.step(true).unwrap();
+            assert_eq!((done.passed, done.looked_up), (0, 0));
+            removed += done.removed;
+            if !done.more && done.removed == 0 {
+                return removed;
+            }
+        }
+    };
+    assert_eq!(collect_all(&mut collector), 0);
+    assert!(engine.trim_binlog(&KEEP_NONE).unwrap());
+    // A full sync takes long, and reads nothing of the binlog; a copy holds all of it.
+    let copy = KeepFiles::for_copy(&engine);
+    assert_eq!(collect_all(&mut collector), 0);
+    drop(copy);
+    let snapshot = engine.snapshot().unwrap();
+    assert!(collect_all(&mut collector) >= 2);
+    drop(snapshot);
+    assert!(engine.value_log_bytes() <= SEGMENT);
+    client.check();
+}
+
+/// Positions of a master's shorter history are lower than those at which rows of the replica's own have
+/// referred to segments.
+#[test]
+fn rows_of_a_shorter_history_keep_their_segments() {
+    const ROWS: u64 = 40;
+    let mut client = client(true);
+    let engine = client.server().engine.clone();
+    for _ in 0..50 {
+        client.args(&[b"HSET", b"key", b"field", &noise(2000)]);
+    }
+    let mut txn = Txn::new(engine.clone());
+    let following = txn.begin_following(UnixMs(1), |engine| Some(engine.begin_following()));
+    let set = DataSet {
+        position: Position::FIRST,
+        entry: 1,
+        ..engine.new_data_set().unwrap()
+    };
+    let (staging, following) = (Staging::new(engine.clone()), following.unwrap().unwrap());
+    txn.install(staging, &set, following, UnixMs(1), || {})
+        .unwrap();
+    for n in 0..ROWS {
+        let row = Row {
+            first_entry: 1 + n,
+            entries: 1,
+            unix_ms: UnixMs(1),
+            bytes: &noise(2000),
+        };
+        txn.begin(UnixMs(1)).unwrap();
+        txn.log_received(Position::FIRST + n * 2000, &row, std::iter::empty());
+        txn.commit().unwrap();
+    }
+    collect(&mut Collector::new(engine.clone()), false);
+    let mut rows = 0;
+    let read = engine.read_binlog(Position::NONE, |_, row| {
+        rows += u64::from(row.entries);
+        true
+    });
+    read.unwrap();
+    assert_eq!(rows, ROWS);
 }
 
 #[test]
@@ -428,5 +537,16 @@ fn a_flush_syncs_the_values_first() {
     }
     assert!(engine.values.has_unsynced());
     engine.flush_families(&engine.all_families()).unwrap();
+    assert!(!engine.values.has_unsynced());
+}
+
+/// RocksDB also syncs the log by itself.
+#[test]
+fn each_sync_of_the_log_syncs_the_values_first() {
+    let mut client = client(false);
+    let engine = client.server().engine.clone();
+    set(&mut client, "key", &noise(4000));
+    assert!(engine.values.has_unsynced());
+    engine.db.flush_wal(true).unwrap();
     assert!(!engine.values.has_unsynced());
 }

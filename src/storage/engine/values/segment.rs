@@ -9,6 +9,9 @@
 //! end     offset of the samples (8) ‖ "END\0" (4) ‖ checksum (4)
 //! ```
 //!
+//! Versions 1 and 2 are of segments of values, version 3 of one whose records are all of the binlog,
+//! and which has no samples.
+//!
 //! The lengths are those of [`ValueRef`], [`super::packed`] is the packed form. A record's head is
 //! written last: what a crash leaves of a record that was not finished is none.
 //!
@@ -20,16 +23,14 @@
 //! of another file that the disk returns by mistake, are noticed. A value has a checksum for each
 //! chunk, so that a part of it can be read and checked by itself.
 
-use super::super::waiting::begin_waiting_read;
 use super::super::wal;
 use super::open_files::{OnDemand, OpenFiles};
-use super::packed::{self, CHECKSUM, CHUNK, Packing, Places};
+use super::packed::{CHECKSUM, CHUNK, Packing};
 use crate::encoding::binlog::Position;
 use crate::encoding::reader::Reader;
 use crate::encoding::values::ValueRef;
 use crate::encoding::{CollectionId, system::KeyspaceId};
 use crate::storage::{Result, StorageError};
-use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
@@ -39,10 +40,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 const MAGIC: &[u8; 8] = b"KEDISVAL";
-/// The version of a segment that may have packed values.
+/// The versions: of a segment that may have packed values, of one that has none, and of one of the
+/// binlog alone.
 const VERSION: u32 = 2;
-/// The version of one that has none.
 const VERSION_PLAIN: u32 = 1;
+const VERSION_BINLOG: u32 = 3;
 pub(super) const FILE_HEAD: u64 = 24;
 pub(super) const RECORD_HEAD: u64 = 24;
 /// The head of a record.
@@ -79,6 +81,25 @@ impl Owner {
             Owner::NO_KEYSPACE => Owner::Binlog,
             Owner::SAMPLES => Owner::Samples,
             keyspace => Owner::Base(KeyspaceId(keyspace), CollectionId(id)),
+        }
+    }
+}
+
+/// What the records of a segment are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::storage) enum Holds {
+    /// Strings. Rows of the binlog may refer to them, too.
+    Values,
+    /// What only rows of the binlog refer to: nothing of it lives once the log is trimmed behind it.
+    Binlog,
+}
+
+impl Holds {
+    /// The segments for records of this owner.
+    pub(super) fn of(owner: Owner) -> Holds {
+        match owner {
+            Owner::Binlog => Holds::Binlog,
+            Owner::Base(..) | Owner::Samples => Holds::Values,
         }
     }
 }
@@ -142,6 +163,7 @@ impl Samples {
 #[derive(Debug)]
 pub(in crate::storage) struct Segment {
     pub(super) number: u64,
+    holds: Holds,
     file: Arc<OnDemand>,
     /// Where the records end.
     end: AtomicU64,
@@ -175,11 +197,6 @@ impl Pin {
         Pin(segment.clone())
     }
 
-    /// Whether it is of this segment.
-    pub(in crate::storage) fn is_of(&self, segment: u64) -> bool {
-        self.0.number == segment
-    }
-
     /// Notes that a row of the binlog that ends at `end` refers to the segment.
     pub(in crate::storage) fn note_referenced(&self, end: Position) {
         self.0.referenced.fetch_max(end.0, Ordering::AcqRel);
@@ -187,7 +204,7 @@ impl Pin {
 
     /// Whether another is of the same segment.
     pub(in crate::storage) fn is_same(&self, other: &Pin) -> bool {
-        self.is_of(other.0.number)
+        self.0.number == other.0.number
     }
 }
 
@@ -211,7 +228,7 @@ pub(super) fn stored_len(at: &ValueRef) -> u64 {
 }
 
 /// The checksum of bytes that stand at this place.
-fn checksum(bytes: &[u8], segment: u64, offset: u64) -> u32 {
+pub(super) fn checksum(bytes: &[u8], segment: u64, offset: u64) -> u32 {
     let place = segment.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ offset;
     wal::checksum(bytes) ^ (place ^ (place >> 32)) as u32
 }
@@ -236,14 +253,19 @@ fn encode_chunk(out: &mut Vec<u8>, segment: u64, offset: u64, chunk: &[u8]) {
 }
 
 /// What is wrong with a record.
-fn corrupt(path: &Path, offset: u64, what: &str) -> StorageError {
+pub(super) fn corrupt(path: &Path, offset: u64, what: &str) -> StorageError {
     let text = format!("{} is corrupt at byte {offset}: {what}", path.display());
     StorageError::Io(io::Error::new(io::ErrorKind::InvalidData, text))
 }
 
 impl Segment {
     /// A new, empty segment. An existing file of its name is an error.
-    pub(super) fn create(dir: &Path, number: u64, files: &Arc<OpenFiles>) -> io::Result<Segment> {
+    pub(super) fn create(
+        dir: &Path,
+        number: u64,
+        holds: Holds,
+        files: &Arc<OpenFiles>,
+    ) -> io::Result<Segment> {
         let path = path(dir, number);
         let mut options = OpenOptions::new();
         let file = options
@@ -253,7 +275,11 @@ impl Segment {
             .open(&path)?;
         let mut head = Vec::with_capacity(FILE_HEAD as usize);
         head.extend_from_slice(MAGIC);
-        head.extend_from_slice(&VERSION.to_be_bytes());
+        let version = match holds {
+            Holds::Values => VERSION,
+            Holds::Binlog => VERSION_BINLOG,
+        };
+        head.extend_from_slice(&version.to_be_bytes());
         head.extend_from_slice(&number.to_be_bytes());
         let sum = checksum(&head, number, 0);
         head.extend_from_slice(&sum.to_be_bytes());
@@ -263,7 +289,7 @@ impl Segment {
             return Err(error);
         }
         let file = OnDemand::kept(path, file, files);
-        Ok(Segment::with(number, file, FILE_HEAD, false))
+        Ok(Segment::with(number, holds, file, FILE_HEAD, false))
     }
 
     /// Takes space for so many bytes, which [`Segment::seal`] gives back if they are not written. While a
@@ -307,9 +333,10 @@ impl Segment {
         }
     }
 
-    fn with(number: u64, file: Arc<OnDemand>, end: u64, sealed: bool) -> Segment {
+    fn with(number: u64, holds: Holds, file: Arc<OnDemand>, end: u64, sealed: bool) -> Segment {
         Segment {
             number,
+            holds,
             file,
             end: AtomicU64::new(end),
             pins: AtomicUsize::new(0),
@@ -332,7 +359,7 @@ impl Segment {
         let on_demand = OnDemand::closed(path, files);
         let file = on_demand.get()?;
         let len = file.metadata()?.len();
-        let segment = Segment::with(number, on_demand, len, true);
+        let mut segment = Segment::with(number, Holds::Values, on_demand, len, true);
         if len < FILE_HEAD {
             // A crash came between its creation and its first bytes.
             segment.end.store(FILE_HEAD, Ordering::Release);
@@ -341,7 +368,10 @@ impl Segment {
         let mut head = [0; FILE_HEAD as usize];
         file.read_exact_at(&mut head, 0)?;
         let (covered, sum) = head.split_at(head.len() - 4);
-        let versions = [VERSION, VERSION_PLAIN].map(u32::to_be_bytes);
+        let versions = [VERSION, VERSION_PLAIN, VERSION_BINLOG].map(u32::to_be_bytes);
+        if covered[8..12] == VERSION_BINLOG.to_be_bytes() {
+            segment.holds = Holds::Binlog;
+        }
         let is_ours = covered.starts_with(MAGIC)
             && versions.iter().any(|version| covered[8..12] == *version)
             && covered[12..] == number.to_be_bytes()
@@ -533,6 +563,11 @@ impl Segment {
         self.file_len.load(Ordering::Acquire)
     }
 
+    /// What its records are.
+    pub(in crate::storage) fn holds(&self) -> Holds {
+        self.holds
+    }
+
     /// The number of the segment.
     pub(in crate::storage) fn number(&self) -> u64 {
         self.number
@@ -633,6 +668,11 @@ impl Segment {
         self.file.get()
     }
 
+    /// Its file, if it is open.
+    pub(super) fn file_if_open(&self) -> Option<Arc<File>> {
+        self.file.if_open()
+    }
+
     /// Whether a record stands there.
     pub(super) fn has(&self, at: &ValueRef) -> bool {
         let record = self.record(at.offset);
@@ -643,176 +683,6 @@ impl Segment {
     pub(super) fn after(record: &Record) -> u64 {
         record.at.offset + stored_len(&record.at)
     }
-
-    /// Appends a range of a value's bytes to `out`.
-    ///
-    /// # Errors
-    /// [`StorageError::NotInMemory`] if that would wait for the disk and must not; otherwise
-    /// the bytes cannot be read, or are not those that were written. `out` is as before then.
-    pub(super) fn read(
-        &self,
-        at: &ValueRef,
-        range: Range<u64>,
-        out: &mut Vec<u8>,
-        may_wait: bool,
-    ) -> Result<()> {
-        let (range, before) = (range.start.min(at.len)..range.end.min(at.len), out.len());
-        if range.is_empty() {
-            return Ok(());
-        }
-        let done = (|| {
-            let file = match may_wait {
-                true => self.file()?,
-                false => self.file.if_open().ok_or(StorageError::NotInMemory)?,
-            };
-            let reader = Reading {
-                segment: self,
-                file: &file,
-                may_wait,
-            };
-            if may_wait {
-                begin_waiting_read(CHUNK.min(range.end - range.start) as usize);
-            }
-            let places = reader.places(at)?;
-            for index in range.start / CHUNK..=(range.end - 1) / CHUNK {
-                reader.chunk(at, &places, index, &range, out)?;
-            }
-            Ok(())
-        })();
-        if done.is_err() {
-            out.truncate(before);
-        }
-        done
-    }
-
-    /// Asks the operating system to bring a value into memory, and waits for it.
-    pub(super) fn fetch(&self, at: &ValueRef) {
-        // The command will meet an error.
-        let Ok(file) = self.file() else { return };
-        let mut buffer = vec![0; (256 << 10).min(stored_len(at) as usize)];
-        let (mut offset, end) = (at.offset, at.offset + stored_len(at));
-        while offset < end {
-            let wanted = buffer.len().min((end - offset) as usize);
-            begin_waiting_read(wanted);
-            match file.read_at(&mut buffer[..wanted], offset) {
-                Ok(read) if read > 0 => offset += read as u64,
-                _ => return,
-            }
-        }
-    }
-}
-
-/// A read of a value.
-struct Reading<'a> {
-    segment: &'a Segment,
-    file: &'a File,
-    may_wait: bool,
-}
-
-impl Reading<'_> {
-    fn corrupt(&self, offset: u64, what: &str) -> StorageError {
-        corrupt(self.segment.path(), offset, what)
-    }
-
-    /// Fills the place with what stands at `offset`, and its checksum behind it, which is checked.
-    fn fill(&self, place: &mut [u8], offset: u64) -> Result<()> {
-        if offset + place.len() as u64 > self.segment.file_len() {
-            return Err(self.corrupt(offset, "it ends before"));
-        }
-        match self.may_wait {
-            true => self.file.read_exact_at(place, offset)?,
-            false => self.read_from_memory(place, offset)?,
-        }
-        let (bytes, sum) = place.split_at(place.len() - CHECKSUM as usize);
-        if sum != checksum(bytes, self.segment.number, offset).to_be_bytes() {
-            return Err(self.corrupt(offset, "a checksum is wrong"));
-        }
-        Ok(())
-    }
-
-    /// Where the chunks of a value stand.
-    fn places(&self, at: &ValueRef) -> Result<Places> {
-        let packed = u64::from(at.packed);
-        if packed == 0 {
-            return Ok(Places::Plain);
-        }
-        let lengths = packed::lengths_len(at.len);
-        let wrong = || self.corrupt(at.offset, "the lengths of its chunks");
-        if lengths == 0 {
-            let len = packed.checked_sub(CHECKSUM).filter(|len| *len < at.len);
-            return len.map(Places::One).ok_or_else(wrong);
-        }
-        let chunks = packed.checked_sub(lengths + CHECKSUM).ok_or_else(wrong)?;
-        let mut bytes = vec![0; (lengths + CHECKSUM) as usize];
-        self.fill(&mut bytes, at.offset + RECORD_HEAD + chunks)?;
-        let places = Places::of_many(&bytes[..lengths as usize], at.len, chunks);
-        places.ok_or_else(wrong)
-    }
-
-    /// Appends what the range has of one chunk.
-    fn chunk(
-        &self,
-        at: &ValueRef,
-        places: &Places,
-        index: u64,
-        range: &Range<u64>,
-        out: &mut Vec<u8>,
-    ) -> Result<()> {
-        let start = index * CHUNK;
-        let len = CHUNK.min(at.len - start) as usize;
-        let place = places.of(index, at.len);
-        let (place, stored) = place.ok_or_else(|| self.corrupt(at.offset, "a chunk is missing"))?;
-        let offset = at.offset + RECORD_HEAD + place;
-        let from = out.len();
-        out.try_reserve(len + CHECKSUM as usize)
-            .map_err(|_| StorageError::NoMemory)?;
-        if stored == len as u64 {
-            out.resize(from + len + CHECKSUM as usize, 0);
-            self.fill(&mut out[from..], offset)?;
-        } else {
-            out.resize(from + len, 0);
-            PACKED.with_borrow_mut(|packed| {
-                packed.resize((stored + CHECKSUM) as usize, 0);
-                self.fill(packed, offset)?;
-                match packed::unpack(&packed[..stored as usize], &mut out[from..]) {
-                    true => Ok(()),
-                    false => Err(self.corrupt(offset, "a chunk cannot be unpacked")),
-                }
-            })?;
-        }
-        out.truncate(from + (range.end - start).min(len as u64) as usize);
-        let skipped = range.start.saturating_sub(start) as usize;
-        if skipped > 0 {
-            out.drain(from..from + skipped);
-        }
-        Ok(())
-    }
-
-    /// Reads what the page cache has.
-    fn read_from_memory(&self, mut place: &mut [u8], mut offset: u64) -> Result<()> {
-        use rustix::io::{Errno, ReadWriteFlags, preadv2};
-        while !place.is_empty() {
-            let mut parts = [io::IoSliceMut::new(place)];
-            match preadv2(self.file, &mut parts, offset, ReadWriteFlags::NOWAIT) {
-                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                Ok(read) => {
-                    place = place.split_at_mut(read).1;
-                    offset += read as u64;
-                }
-                Err(Errno::AGAIN) => return Err(StorageError::NotInMemory),
-                Err(Errno::INTR) => {}
-                // The file system cannot tell.
-                Err(Errno::OPNOTSUPP) => return Ok(self.file.read_exact_at(place, offset)?),
-                Err(error) => return Err(io::Error::from(error).into()),
-            }
-        }
-        Ok(())
-    }
-}
-
-thread_local! {
-    /// A chunk as it stands, while it is unpacked.
-    static PACKED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The path of a segment's file.

@@ -102,11 +102,7 @@ fn records_are_walked_in_order() {
     let log = open(&dir, 1 << 30).unwrap();
     let mut appended = Vec::new();
     for (id, len) in (0..).zip(lengths()) {
-        let owner = if id % 3 == 2 {
-            Owner::Binlog
-        } else {
-            owner(id)
-        };
+        let owner = owner(id);
         for make in MAKERS {
             let (at, _pin) = log.append(owner, &make(len)).unwrap();
             appended.push(Record { owner, at });
@@ -119,6 +115,35 @@ fn records_are_walked_in_order() {
         walked.push(record);
     }
     assert_eq!(walked, appended);
+}
+
+#[test]
+fn what_the_binlog_alone_refers_to_has_segments_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = open(&dir, 16 << 10).unwrap();
+    let mut kept = Vec::new();
+    for id in 0..40 {
+        let value = mixed(5_000);
+        for owner in [owner(id), Owner::Binlog] {
+            kept.push((owner, log.append(owner, &value).unwrap().0, value.clone()));
+        }
+        let row = log.append_row(&value).unwrap().0;
+        assert_eq!(row.packed, 0);
+        kept.push((Owner::Binlog, row, value));
+    }
+    for _start in 0..2 {
+        for (owner, at, value) in &kept {
+            assert_eq!(&all(&log, at).unwrap(), value);
+            assert_eq!(log.segment(at.segment).unwrap().holds(), Holds::of(*owner));
+        }
+        let holds = |wanted| {
+            let segments = log.segments.read();
+            let found = segments.values().filter(|found| found.holds() == wanted);
+            found.count()
+        };
+        assert!(holds(Holds::Values) > 2 && holds(Holds::Binlog) > 4);
+        log = open(&dir, 16 << 10).unwrap();
+    }
 }
 
 /// A file with another name is that of a copy, and another server may append to it.

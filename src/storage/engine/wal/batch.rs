@@ -23,11 +23,11 @@ const TYPES: [(u8, bool, u8); 10] = [
 const PUT: [u8; 2] = [0x01, 0x05];
 const HEAD: usize = 12;
 
-/// Calls `each` with key and value of each row that a record puts, until it returns false. Returns
-/// whether it did not. Rows after one of an unknown type are not visited.
+/// Calls `each` with number of the column family, key and value of each row that a record puts, until
+/// it returns false. Returns whether it did not. Rows after one of an unknown type are not visited.
 pub(in crate::storage::engine) fn each_put(
     record: &[u8],
-    mut each: impl FnMut(&[u8], &[u8]) -> bool,
+    mut each: impl FnMut(usize, &[u8], &[u8]) -> bool,
 ) -> bool {
     let mut rest = record.get(HEAD..).unwrap_or_default();
     while let Some((kind, after)) = rest.split_first() {
@@ -35,9 +35,14 @@ pub(in crate::storage::engine) fn each_put(
         let Some((_, has_family, strings)) = TYPES.iter().find(|(known, ..)| known == kind) else {
             return true;
         };
-        if *has_family && varint(&mut rest).is_none() {
+        // Rows of the default family have no number.
+        let family = match has_family {
+            true => varint(&mut rest),
+            false => Some(0),
+        };
+        let Some(family) = family else {
             return true;
-        }
+        };
         let mut parts = [&[][..]; 2];
         for part in parts.iter_mut().take(usize::from(*strings)) {
             match string(&mut rest) {
@@ -45,7 +50,7 @@ pub(in crate::storage::engine) fn each_put(
                 None => return true,
             }
         }
-        if PUT.contains(kind) && !each(parts[0], parts[1]) {
+        if PUT.contains(kind) && !each(family, parts[0], parts[1]) {
             return false;
         }
     }
@@ -87,17 +92,18 @@ mod tests {
         batch.merge("m", "n");
         batch.put(&long, "");
         let mut puts = Vec::new();
-        let all = each_put(batch.data(), |key, value| {
+        let all = each_put(batch.data(), |family, key, value| {
+            assert_eq!(family, 0);
             puts.push((key.to_vec(), value.to_vec()));
             true
         });
         assert!(all);
         assert_eq!(puts, [(b"key".to_vec(), long.clone()), (long, Vec::new())]);
-        assert!(!each_put(batch.data(), |_, _| false));
+        assert!(!each_put(batch.data(), |_, _, _| false));
         for len in 0..batch.data().len() {
-            each_put(&batch.data()[..len], |_, _| true);
+            each_put(&batch.data()[..len], |_, _, _| true);
         }
-        each_put(&[0xFF; 100], |_, _| true);
-        each_put(&[0x01; 100], |_, _| true);
+        each_put(&[0xFF; 100], |_, _, _| true);
+        each_put(&[0x01; 100], |_, _, _| true);
     }
 }

@@ -10,6 +10,7 @@
 
 #include "rocksdb/file_system.h"
 #include "util/crc32c.h"
+#include "util/string_util.h"
 
 // Defined in `marks.rs`.
 extern "C" {
@@ -17,6 +18,7 @@ void* kedis_wal_created(const char* path, size_t len);
 void kedis_wal_closed(void* log);
 void kedis_wal_appended(void* log, const char* data, size_t len);
 uint64_t kedis_wal_written(const void* log);
+int kedis_wal_before_sync(const void* log);
 void kedis_wal_synced(const void* log, uint64_t up_to, bool ok);
 bool kedis_wal_forget(const char* path, size_t len);
 }
@@ -46,12 +48,10 @@ class LogFile final : public rocksdb::FSWritableFileOwnerWrapper {
     return Appended(data, target()->Append(data, options, verification, dbg));
   }
   IOStatus Sync(const IOOptions& options, IODebugContext* dbg) override {
-    const uint64_t up_to = kedis_wal_written(log_);
-    return Synced(up_to, target()->Sync(options, dbg));
+    return Synced([&] { return target()->Sync(options, dbg); });
   }
   IOStatus Fsync(const IOOptions& options, IODebugContext* dbg) override {
-    const uint64_t up_to = kedis_wal_written(log_);
-    return Synced(up_to, target()->Fsync(options, dbg));
+    return Synced([&] { return target()->Fsync(options, dbg); });
   }
 
  private:
@@ -59,7 +59,13 @@ class LogFile final : public rocksdb::FSWritableFileOwnerWrapper {
     if (done.ok()) kedis_wal_appended(log_, data.data(), data.size());
     return done;
   }
-  IOStatus Synced(uint64_t up_to, IOStatus done) {
+  // Records that come while the value log is synced may name what it does not sync.
+  template <typename Sync>
+  IOStatus Synced(Sync sync) {
+    const uint64_t up_to = kedis_wal_written(log_);
+    const int error = kedis_wal_before_sync(log_);
+    IOStatus done = error == 0 ? sync()
+                               : IOStatus::IOError("While syncing the value log", rocksdb::errnoStr(error));
     kedis_wal_synced(log_, up_to, done.ok());
     return done;
   }

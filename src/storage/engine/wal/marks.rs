@@ -80,11 +80,16 @@ impl Mark {
     }
 }
 
+/// What is done before a file of the log is synced.
+pub(in crate::storage::engine) type BeforeSync = Box<dyn Fn() -> std::io::Result<()> + Send + Sync>;
+
 /// The file with the marks, mapped.
 struct Marks {
     page: NonNull<Page>,
     dir: PathBuf,
     machine: u64,
+    /// Makes durable what records of the log name elsewhere.
+    before_sync: BeforeSync,
     /// Held while a free slot is chosen.
     claim: Mutex<(), { Lock::Callback as u8 }>,
     /// The slots that are on the disk: numbers of files, and how far they are synced.
@@ -123,12 +128,13 @@ impl Drop for Keeper {
 }
 
 impl Keeper {
-    /// Keeps marks from now on; creates the file if it does not exist.
+    /// Keeps marks from now on; creates the file if it does not exist. `before_sync` is called before
+    /// each sync of a file of the log.
     ///
     /// # Errors
     /// The file cannot be created or mapped.
-    pub fn new(dir: &Path) -> Result<Keeper> {
-        let marks = Arc::new(Marks::open(dir)?);
+    pub(in crate::storage::engine) fn new(dir: &Path, before_sync: BeforeSync) -> Result<Keeper> {
+        let marks = Arc::new(Marks::open(dir, before_sync)?);
         OPEN.lock().push(marks.clone());
         Ok(Keeper { marks })
     }
@@ -247,7 +253,7 @@ fn machine() -> u64 {
 
 impl Marks {
     #[allow(unsafe_code)]
-    fn open(dir: &Path) -> Result<Marks> {
+    fn open(dir: &Path, before_sync: BeforeSync) -> Result<Marks> {
         let path = dir.join(NAME);
         let mut options = OpenOptions::new();
         options.read(true).write(true);
@@ -293,6 +299,7 @@ impl Marks {
             page,
             dir: dir.to_owned(),
             machine: machine(),
+            before_sync,
             claim: Mutex::default(),
             on_disk: Mutex::default(),
         })
@@ -473,6 +480,20 @@ mod calls {
         log.slot().written.load(Ordering::Acquire)
     }
 
+    /// Called before the file is synced. Returns 0, or an error number.
+    #[unsafe(no_mangle)]
+    extern "C" fn kedis_wal_before_sync(log: &Log) -> i32 {
+        let is_manifest = log.slot().number.load(Ordering::Acquire) & MANIFEST != 0;
+        match is_manifest {
+            true => 0,
+            false => (log.marks.before_sync)().map_or_else(error_number, |()| 0),
+        }
+    }
+
+    fn error_number(error: std::io::Error) -> i32 {
+        error.raw_os_error().unwrap_or(libc::EIO)
+    }
+
     #[unsafe(no_mangle)]
     extern "C" fn kedis_wal_synced(log: &Log, up_to: u64, ok: bool) {
         match ok {
@@ -545,7 +566,7 @@ mod tests {
     #[test]
     fn the_disk_forgets_a_file_before_it_is_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let keeper = Keeper::new(dir.path()).unwrap();
+        let keeper = Keeper::new(dir.path(), Box::new(|| Ok(()))).unwrap();
         for number in [12, 13] {
             let log = Log::create(keeper.marks.clone(), number).unwrap();
             log.slot().synced.store(200, Ordering::Release);
@@ -566,7 +587,7 @@ mod tests {
     fn marks_are_read_as_they_were_kept() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path()).unwrap(), None);
-        let keeper = Keeper::new(dir.path()).unwrap();
+        let keeper = Keeper::new(dir.path(), Box::new(|| Ok(()))).unwrap();
         let log = Log::create(keeper.marks.clone(), 12).unwrap();
         log.slot().written.store(300, Ordering::Release);
         log.slot().synced.store(200, Ordering::Release);
