@@ -182,7 +182,7 @@ pub struct Engine {
     pub binlog: Binlog,
     pub(super) lineage: Lineage,
     node_id: NodeId,
-    /// Who needs files that may otherwise be removed.
+    /// How many need files that may otherwise be removed.
     pub(super) files_in_use: Mutex<FilesInUse, { Lock::FilesInUse as u8 }>,
     /// Listeners for changes of keys.
     pub listeners: Listeners,

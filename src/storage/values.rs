@@ -46,7 +46,7 @@ const IDLE_PERCENT: usize = 90;
 struct Known {
     /// Where the binlog ended when the segment was closed.
     closed_at: Position,
-    /// Nothing of it lives any more.
+    /// Set once nothing of it lives any more: what it holds.
     drained: Option<Holds>,
     /// How many percent of it lived when its samples were last looked at.
     live: Option<usize>,

@@ -137,7 +137,7 @@ impl Engine {
         let done = match failed {
             true => self.recover(),
             // A background error may have stopped RocksDB.
-            false if errors != known => self.resume(),
+            false if errors != known => self.values.recover().and_then(|()| self.resume()),
             false => return Ok(false),
         };
         if let Err(error) = done {

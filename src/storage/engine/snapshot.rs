@@ -44,10 +44,10 @@ impl ReadSnapshot {
     }
 }
 
-/// Who needs files that may otherwise be removed.
+/// How many need files that may otherwise be removed.
 #[derive(Debug, Default)]
 pub(in crate::storage) struct FilesInUse {
-    /// Snapshots, which need tables and values, but nothing of the binlog.
+    /// Snapshots. They need tables and values, but nothing of the binlog.
     snapshots: u32,
     /// Copies of the database that are being made.
     copies: u32,

@@ -95,6 +95,8 @@ pub(in crate::storage) struct ValueLog {
     has_new_files: AtomicBool,
     /// Held by the thread that syncs: another must not believe that all is synced before it is.
     syncing: Mutex<(), { Lock::ValueLogSync as u8 }>,
+    /// A sync has failed, and what it lacks was not written again.
+    sync_failed: AtomicBool,
     /// Whether the last value could not be written.
     refuses: AtomicBool,
     /// Bytes of all files.
@@ -148,6 +150,7 @@ impl ValueLog {
             unsynced: Mutex::default(),
             has_new_files: AtomicBool::new(false),
             syncing: Mutex::default(),
+            sync_failed: AtomicBool::new(false),
             refuses: AtomicBool::new(false),
             bytes: AtomicU64::new(bytes),
             appended: AtomicU64::new(0),
@@ -305,10 +308,20 @@ impl ValueLog {
     /// Makes everything appended until now durable.
     ///
     /// # Errors
-    /// What the disk reports. What it has of the values is not known then: see
-    /// [`ValueLog::write_again`].
+    /// What the disk reports. What it has of the values is not known then, and the next sync would not
+    /// meet the error again. So all fail until [`ValueLog::write_again`].
     pub(in crate::storage) fn sync(&self) -> io::Result<()> {
         let _one_at_a_time = self.syncing.lock();
+        if self.sync_failed.load(Ordering::Acquire) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        let synced = self.sync_alone();
+        self.sync_failed.store(synced.is_err(), Ordering::Release);
+        synced
+    }
+
+    /// One thread at a time calls it.
+    fn sync_alone(&self) -> io::Result<()> {
         let unsynced = self.unsynced.lock().clone();
         if unsynced.is_empty() {
             return Ok(());
@@ -333,9 +346,20 @@ impl ValueLog {
     pub(super) fn write_again(&self) -> Result<()> {
         let _no_sync = self.syncing.lock();
         let unsynced = self.unsynced.lock().clone();
-        unsynced
-            .iter()
-            .try_for_each(|segment| segment.write_again())
+        for segment in &unsynced {
+            segment.write_again()?;
+        }
+        self.sync_failed.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes up for a sync that has failed, if one has.
+    pub(super) fn recover(&self) -> Result<()> {
+        if self.sync_failed.load(Ordering::Acquire) {
+            self.write_again()?;
+            self.sync()?;
+        }
+        Ok(())
     }
 
     fn segment(&self, number: u64) -> Result<Arc<Segment>> {
@@ -463,7 +487,8 @@ impl Segments {
     /// directory was synced, has no newer one.
     pub(super) fn have(&mut self, at: &ValueRef) -> bool {
         let (dir, files) = (&self.dir, &self.files);
-        if Some(at.segment) < self.newest && !segment::path(dir, at.segment).exists() {
+        let is_there = segment::path(dir, at.segment).try_exists();
+        if Some(at.segment) < self.newest && is_there.is_ok_and(|is_there| !is_there) {
             return true;
         }
         let opened = self.opened.entry(at.segment);
@@ -537,8 +562,8 @@ impl Engine {
     }
 
     /// Appends the bytes of a row of the binlog to the value log. `None` if they stay in the row: there
-    /// are too few, or the disk does not take them, or each commit is synced, which would be two
-    /// files then.
+    /// are too few, or the disk does not take them, or each commit is synced: two files would have to
+    /// be.
     pub(in crate::storage) fn append_row(&self, bytes: &[u8]) -> Option<(ValueRef, Pin)> {
         let least = self.config.value_log_min_bytes;
         if least == 0 || (bytes.len() as u64) < least || self.durability.syncs_each() {

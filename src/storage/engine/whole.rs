@@ -32,8 +32,8 @@ const UNMENDED: &str = "UNMENDED";
 /// An interrupted first start leaves at most so many bytes of `MANIFEST-000001`.
 const FIRST_MANIFEST_MAX_BYTES: u64 = 1024;
 
-/// The number of the binlog's column family, which each database makes first. After a repair of one
-/// without tables of the binlog it has another, and what its rows name is not looked at.
+/// The number of the binlog's column family, which each database makes first. It has another after the
+/// repair of a database that had no table of the binlog; what its rows name is not looked at then.
 const BINLOG_FAMILY: usize = 1;
 
 /// A new database takes less; the reserve comes on top, if there is room.

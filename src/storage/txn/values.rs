@@ -218,10 +218,12 @@ impl Txn {
     /// Puts the commands of the pending row of the binlog into the value log, if they are many bytes:
     /// there they are written once, and otherwise to the write-ahead log, a memtable and a table.
     pub(super) fn log_row(&mut self) {
-        if !self.engine.binlog.is_enabled() {
+        let log = &self.batch.log;
+        // What a replica writes of its own accord is in no binlog.
+        let is_own = log.stream.is_none() && self.engine.is_following();
+        if !self.engine.binlog.is_enabled() || is_own {
             return;
         }
-        let log = &self.batch.log;
         let Some((at, pin)) = log.plain_row().and_then(|row| self.engine.append_row(row)) else {
             return;
         };

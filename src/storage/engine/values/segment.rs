@@ -428,8 +428,13 @@ impl Segment {
 
     /// Writes bytes behind the last record; they count only once [`Segment::grow`] is called.
     pub(super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.dirty.store(true, Ordering::Release);
         self.file()?.write_all_at(bytes, offset)
+    }
+
+    /// Notes that bytes were written. Not before they are: a sync that is running then may lack them,
+    /// and would take the mark away.
+    fn note_written(&self) {
+        self.dirty.store(true, Ordering::Release);
     }
 
     /// Writes a record behind the last; it counts only once [`Segment::grow`] is called. `packing`
@@ -494,6 +499,7 @@ impl Segment {
     pub(super) fn grow(&self, end: u64) {
         self.end.store(end, Ordering::Release);
         self.file_len.store(end, Ordering::Release);
+        self.note_written();
     }
 
     /// It gets no more records.
@@ -518,9 +524,11 @@ impl Segment {
         let sum = checksum(&bytes[from..], self.number, 0);
         bytes.extend_from_slice(&sum.to_be_bytes());
         match self.write(&bytes, end) {
-            Ok(()) => self
-                .file_len
-                .store(end + bytes.len() as u64, Ordering::Release),
+            Ok(()) => {
+                let end = end + bytes.len() as u64;
+                self.file_len.store(end, Ordering::Release);
+                self.note_written();
+            }
             // The next start reads the records instead.
             Err(error) => log::debug!("{}: {error}", self.path().display()),
         }
@@ -617,6 +625,12 @@ impl Segment {
         Ok(())
     }
 
+    /// The disk has the bytes before this offset.
+    #[cfg(test)]
+    pub(super) fn synced(&self) -> u64 {
+        self.synced.load(Ordering::Acquire)
+    }
+
     /// Writes the bytes that are not synced anew. They must be intact.
     pub(super) fn write_again(&self) -> Result<()> {
         let mut offset = self.synced.load(Ordering::Acquire);
@@ -626,6 +640,7 @@ impl Segment {
             let len = buffer.len().min((end - offset) as usize);
             self.file()?.read_exact_at(&mut buffer[..len], offset)?;
             self.write(&buffer[..len], offset)?;
+            self.note_written();
             offset += len as u64;
         }
         Ok(())

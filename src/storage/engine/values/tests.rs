@@ -96,6 +96,52 @@ fn values_are_read_as_they_were_appended_and_after_a_start() {
     assert!(log.len() > 3);
 }
 
+/// Once a sync took the mark away that its segment has bytes which it did not sync.
+#[test]
+fn a_sync_has_all_that_was_appended_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(&dir, 1 << 30).unwrap();
+    let running = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while running.load(Ordering::Acquire) {
+                log.sync().unwrap();
+            }
+        });
+        for id in 0..300 {
+            let (at, _pin) = log.append(owner(id), &noise(20_000)).unwrap();
+            log.sync().unwrap();
+            let segment = log.segment(at.segment).unwrap();
+            let synced = segment.synced() >= at.offset + stored_len(&at);
+            if !synced {
+                running.store(false, Ordering::Release);
+            }
+            assert!(synced, "value {id}");
+        }
+        running.store(false, Ordering::Release);
+    });
+}
+
+/// The kernel reports an error once, and may have dropped the pages.
+#[test]
+fn after_a_failed_sync_all_fail_until_the_bytes_are_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(&dir, 1 << 30).unwrap();
+    let (at, _pin) = log.append(owner(1), &noise(20_000)).unwrap();
+    let (there, aside) = (dir.path().join(DIR), dir.path().join("aside"));
+    std::fs::rename(&there, &aside).unwrap();
+    assert!(log.sync().is_err(), "the directory cannot be opened");
+    std::fs::rename(&aside, &there).unwrap();
+    assert!(
+        log.sync().is_err(),
+        "the disk is well again, and has not all"
+    );
+    log.recover().unwrap();
+    log.sync().unwrap();
+    let segment = log.segment(at.segment).unwrap();
+    assert_eq!(segment.synced(), segment.end());
+}
+
 #[test]
 fn records_are_walked_in_order() {
     let dir = tempfile::tempdir().unwrap();

@@ -59,7 +59,8 @@ class LogFile final : public rocksdb::FSWritableFileOwnerWrapper {
     if (done.ok()) kedis_wal_appended(log_, data.data(), data.size());
     return done;
   }
-  // Records that come while the value log is synced may name what it does not sync.
+  // What is written is looked up first: records that come while the value log is synced may name
+  // what it does not sync.
   template <typename Sync>
   IOStatus Synced(Sync sync) {
     const uint64_t up_to = kedis_wal_written(log_);

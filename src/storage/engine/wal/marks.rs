@@ -340,29 +340,37 @@ impl Marks {
 /// A file of the log that RocksDB writes.
 struct Log {
     marks: Arc<Marks>,
-    slot: usize,
+    number: u64,
+    /// `None` if all are taken.
+    slot: Option<usize>,
     ends: Mutex<RecordEnds, { Lock::Callback as u8 }>,
 }
 
 impl Log {
-    fn create(marks: Arc<Marks>, number: u64) -> Option<Log> {
+    fn create(marks: Arc<Marks>, number: u64) -> Log {
         marks.free(number);
         // A log and a manifest may be created at the same time.
         let claim = marks.claim.lock();
         let slots = &marks.page().slots;
         let is_free = |slot: &Slot| slot.number.load(Ordering::Acquire) == 0;
-        let slot = slots.iter().position(is_free)?;
-        slots[slot].written.store(0, Ordering::Relaxed);
-        slots[slot].synced.store(0, Ordering::Relaxed);
-        slots[slot].machine.store(marks.machine, Ordering::Relaxed);
-        slots[slot].number.store(number, Ordering::Release);
+        let slot = slots.iter().position(is_free);
+        if let Some(slot) = slot.map(|slot| &slots[slot]) {
+            slot.written.store(0, Ordering::Relaxed);
+            slot.synced.store(0, Ordering::Relaxed);
+            slot.machine.store(marks.machine, Ordering::Relaxed);
+            slot.number.store(number, Ordering::Release);
+        }
         drop(claim);
-        let ends = Mutex::default();
-        Some(Log { marks, slot, ends })
+        Log {
+            marks,
+            number,
+            slot,
+            ends: Mutex::default(),
+        }
     }
 
-    fn slot(&self) -> &Slot {
-        &self.marks.page().slots[self.slot]
+    fn slot(&self) -> Option<&Slot> {
+        self.slot.map(|slot| &self.marks.page().slots[slot])
     }
 }
 
@@ -457,7 +465,7 @@ mod calls {
     unsafe extern "C" fn kedis_wal_created(path: *const u8, len: usize) -> Option<Box<Log>> {
         // SAFETY: by the contract.
         let (marks, number) = unsafe { place(path, len) }?;
-        Some(Box::new(Log::create(marks, number)?))
+        Some(Box::new(Log::create(marks, number)))
     }
 
     #[unsafe(no_mangle)]
@@ -472,21 +480,23 @@ mod calls {
         let mut ends = log.ends.lock();
         // SAFETY: by the contract.
         ends.append(unsafe { std::slice::from_raw_parts(data, len) });
-        log.slot().written.store(ends.whole, Ordering::Release);
+        if let Some(slot) = log.slot() {
+            slot.written.store(ends.whole, Ordering::Release);
+        }
     }
 
     #[unsafe(no_mangle)]
     extern "C" fn kedis_wal_written(log: &Log) -> u64 {
-        log.slot().written.load(Ordering::Acquire)
+        log.slot()
+            .map_or(0, |slot| slot.written.load(Ordering::Acquire))
     }
 
     /// Called before the file is synced. Returns 0, or an error number.
     #[unsafe(no_mangle)]
     extern "C" fn kedis_wal_before_sync(log: &Log) -> i32 {
-        let is_manifest = log.slot().number.load(Ordering::Acquire) & MANIFEST != 0;
-        match is_manifest {
-            true => 0,
-            false => (log.marks.before_sync)().map_or_else(error_number, |()| 0),
+        match log.number & MANIFEST {
+            0 => (log.marks.before_sync)().map_or_else(error_number, |()| 0),
+            _ => 0,
         }
     }
 
@@ -496,10 +506,11 @@ mod calls {
 
     #[unsafe(no_mangle)]
     extern "C" fn kedis_wal_synced(log: &Log, up_to: u64, ok: bool) {
-        match ok {
-            true => _ = log.slot().synced.fetch_max(up_to, Ordering::AcqRel),
+        match log.slot() {
+            Some(slot) if ok => _ = slot.synced.fetch_max(up_to, Ordering::AcqRel),
             // The kernel may have dropped the pages that it could not write.
-            false => log.slot().machine.store(0, Ordering::Release),
+            Some(slot) => slot.machine.store(0, Ordering::Release),
+            None => {}
         }
     }
 
@@ -568,8 +579,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let keeper = Keeper::new(dir.path(), Box::new(|| Ok(()))).unwrap();
         for number in [12, 13] {
-            let log = Log::create(keeper.marks.clone(), number).unwrap();
-            log.slot().synced.store(200, Ordering::Release);
+            let log = Log::create(keeper.marks.clone(), number);
+            log.slot().unwrap().synced.store(200, Ordering::Release);
         }
         keeper.sync().unwrap();
         let on_disk = || keeper.marks.on_disk.lock().clone();
@@ -588,9 +599,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path()).unwrap(), None);
         let keeper = Keeper::new(dir.path(), Box::new(|| Ok(()))).unwrap();
-        let log = Log::create(keeper.marks.clone(), 12).unwrap();
-        log.slot().written.store(300, Ordering::Release);
-        log.slot().synced.store(200, Ordering::Release);
+        let log = Log::create(keeper.marks.clone(), 12);
+        let slot = log.slot().unwrap();
+        slot.written.store(300, Ordering::Release);
+        slot.synced.store(200, Ordering::Release);
         let mark = |required, machine_restarted| Mark {
             number: 12,
             written: 300,
@@ -599,7 +611,7 @@ mod tests {
         };
         assert_eq!(read(dir.path()).unwrap(), Some(vec![mark(300, false)]));
         // As after a failed sync, or a boot of the machine.
-        log.slot().machine.store(0, Ordering::Release);
+        slot.machine.store(0, Ordering::Release);
         assert_eq!(read(dir.path()).unwrap(), Some(vec![mark(200, true)]));
         keeper.marks.free(12);
         assert_eq!(read(dir.path()).unwrap(), Some(Vec::new()));
