@@ -4,8 +4,8 @@
 //! position of the first byte (8) → first entry (8) ‖ entries (4) ‖ unix ms (8) ‖ bytes
 //! ```
 //!
-//! Long arguments of the commands stand in the value log. A row that refers to them has the highest
-//! bit of `entries` set:
+//! Long arguments of the commands, or all commands of a long row, stand in the value log. A row that
+//! refers to them has the highest bit of `entries` set:
 //!
 //! ```text
 //! … → first entry (8) ‖ entries (4) ‖ unix ms (8) ‖ count (4) ‖ count × [at (8) ‖ reference (24)] ‖ rest

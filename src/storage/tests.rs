@@ -24,6 +24,12 @@ const CHECK_EVERY: u64 = 20;
 
 const MEMTABLES: [MemtableRep; 2] = [MemtableRep::BTree, MemtableRep::SkipList];
 
+/// So many bytes that packing makes no shorter.
+pub(in crate::storage) fn noise(len: usize) -> Vec<u8> {
+    let bytes = std::iter::repeat_with(|| fastrand::u8(..));
+    bytes.take(len).collect()
+}
+
 fn seed() -> u64 {
     let given = std::env::var("KEDIS_TEST_SEED").ok();
     let seed = given.and_then(|s| s.parse().ok());

@@ -2,9 +2,10 @@
 //! their files.
 //!
 //! A segment can be collected once no row of the binlog refers to it: rows refer to what was written
-//! for their own commit, so that is when the log is trimmed up to where it ended when the segment
-//! got its last record. How much of a segment lives is estimated by its samples, some segments at a
-//! time. A record lives if the row of its string still refers to it.
+//! for their own commit, so that is when the log is trimmed up to where it ended when the segment got
+//! its last record. Then a segment of the binlog alone is removed unread, as nothing of it lives. How
+//! much of a segment lives is estimated by its samples, some segments at a time. A record lives if
+//! the row of its string still refers to it.
 //!
 //! Values move without the locks of their keys. Under the commit lock each row is compared once
 //! more with what it was: what a command has written or deleted meanwhile stays as it is. A command

@@ -70,6 +70,11 @@ pub fn read_regular(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     }
 }
 
+/// The result as functions that C++ calls give it: 0, or the number of the error.
+pub fn error_number(done: io::Result<()>) -> i32 {
+    done.map_or_else(|error| error.raw_os_error().unwrap_or(libc::EIO), |()| 0)
+}
+
 /// Syncs a directory, which makes creations, renames and removals in it durable.
 ///
 /// # Errors

@@ -42,6 +42,7 @@ use std::time::{Duration, Instant};
 
 use super::values::ValueLog;
 use crate::storage::{Result, StorageError};
+use crate::sys::files::error_number;
 use crate::sys::lock_order::{Lock, Mutex};
 use quota::Quota;
 pub use quota::margin;
@@ -637,8 +638,7 @@ mod calls {
 
     #[unsafe(no_mangle)]
     extern "C" fn kedis_disk_sync_values(disk: &Disk) -> i32 {
-        let synced = disk.sync_values();
-        synced.map_or_else(|error| error.raw_os_error().unwrap_or(libc::EIO), |()| 0)
+        error_number(disk.sync_values())
     }
 
     #[unsafe(no_mangle)]

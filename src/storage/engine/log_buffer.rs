@@ -21,7 +21,7 @@ pub struct LogBuffer {
     /// The value of a binlog row: space for its header, then the commands. Empty until there is a
     /// command.
     row: Vec<u8>,
-    /// Long arguments that stand in the value log, and where in `row` they belong.
+    /// Long arguments that stand in the value log, or all commands, and where in `row` they belong.
     refs: Vec<(usize, ValueRef)>,
     /// The row with its references, as it is stored.
     stored: Vec<u8>,
@@ -231,6 +231,7 @@ impl LogBuffer {
             Some(commands.len as usize)
         );
         self.row.truncate(HEADER_LEN);
+        self.row.shrink_to(KEEP_BYTES);
         self.refs.push((HEADER_LEN, commands));
     }
 

@@ -3,7 +3,8 @@
 //! A long value in a table of RocksDB is written to the write-ahead log, to a table, and by each
 //! compaction again; and in a binlog row once more to both. Here it is appended to a segment
 //! ([`segment`]), and the row of the data and the row of the binlog hold the place
-//! ([`ValueRef`]).
+//! ([`ValueRef`]). A row of the binlog whose commands are many bytes, each of them short, is appended
+//! as a whole. What only rows of the binlog refer to has segments of its own ([`Holds`]).
 //!
 //! **Order.** The bytes of a value are with the operating system before the commit that names them
 //! is written, and on the disk before that commit counts as durable ([`ValueLog::sync`]). Bytes
@@ -370,11 +371,7 @@ impl ValueLog {
         })
     }
 
-    /// Appends a range of a value's bytes to `out`.
-    ///
-    /// # Errors
-    /// [`StorageError::NotInMemory`] if that would wait for the disk and must not; otherwise
-    /// the bytes cannot be read, or are not those that were written.
+    /// Reads as [`Segment::read`] does.
     pub(in crate::storage) fn read(
         &self,
         at: &ValueRef,
@@ -486,21 +483,16 @@ impl Segments {
     /// to it any more. The newest segment is never removed, so one that a crash has lost, before its
     /// directory was synced, has no newer one.
     pub(super) fn have(&mut self, at: &ValueRef) -> bool {
-        let (dir, files) = (&self.dir, &self.files);
-        let is_there = segment::path(dir, at.segment).try_exists();
-        if Some(at.segment) < self.newest && is_there.is_ok_and(|is_there| !is_there) {
-            return true;
-        }
+        let path = segment::path(&self.dir, at.segment);
         let opened = self.opened.entry(at.segment);
-        let segment = opened.or_insert_with(|| {
-            let path = segment::path(dir, at.segment);
-            Segment::open(path, at.segment, files).ok()
-        });
-        let mut bytes = Vec::new();
-        segment.as_ref().is_some_and(|segment| {
-            let read = segment.read(at, 0..at.len, &mut bytes, true);
-            read.is_ok() && segment.has(at)
-        })
+        let segment =
+            opened.or_insert_with(|| Segment::open(path.clone(), at.segment, &self.files).ok());
+        let Some(segment) = segment else {
+            let is_there = path.try_exists().unwrap_or(true);
+            return !is_there && Some(at.segment) < self.newest;
+        };
+        let read = segment.read(at, 0..at.len, &mut Vec::new(), true);
+        read.is_ok() && segment.has(at)
     }
 }
 
@@ -561,14 +553,19 @@ impl Engine {
         })
     }
 
-    /// Appends the bytes of a row of the binlog to the value log. `None` if they stay in the row: there
-    /// are too few, or the disk does not take them, or each commit is synced: two files would have to
-    /// be.
-    pub(in crate::storage) fn append_row(&self, bytes: &[u8]) -> Option<(ValueRef, Pin)> {
+    /// Whether the commands of a binlog row of so many bytes belong into the value log. While each
+    /// commit is synced none do: two files would have to be synced.
+    pub(in crate::storage) fn logs_row(&self, len: usize) -> bool {
         let least = self.config.value_log_min_bytes;
-        if least == 0 || (bytes.len() as u64) < least || self.durability.syncs_each() {
-            return None;
-        }
+        least > 0
+            && len as u64 >= least
+            && self.binlog.is_enabled()
+            && !self.durability.syncs_each()
+    }
+
+    /// Appends the commands of a row of the binlog to the value log. `None` if the disk does not take
+    /// them: they stay in the row.
+    pub(in crate::storage) fn append_row(&self, bytes: &[u8]) -> Option<(ValueRef, Pin)> {
         let _in_flight = self.disk.begin_write(bytes.len());
         self.values.append_row(bytes).ok()
     }

@@ -50,8 +50,9 @@ pub struct DataSet {
 /// All rows as they are at one position of the binlog.
 pub struct Snapshot<'e> {
     engine: &'e Engine,
-    _files: KeepFiles<'e>,
     rows: SnapshotWithThreadMode<'e, Db>,
+    // Dropped after the rows.
+    _files: KeepFiles<'e>,
     /// Its metadata.
     pub data_set: DataSet,
     dbs: Vec<(DbIndex, Arc<Keyspace>)>,

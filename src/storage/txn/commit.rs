@@ -326,6 +326,7 @@ impl Txn {
             }
             return written;
         }
+        // Not if nothing was written: another commit ends at a lower position then.
         view.batch
             .values
             .note_referenced(commit.state.binlog_position);

@@ -218,17 +218,18 @@ impl Txn {
     /// Puts the commands of the pending row of the binlog into the value log, if they are many bytes:
     /// there they are written once, and otherwise to the write-ahead log, a memtable and a table.
     pub(super) fn log_row(&mut self) {
-        let log = &self.batch.log;
-        // What a replica writes of its own accord is in no binlog.
-        let is_own = log.stream.is_none() && self.engine.is_following();
-        if !self.engine.binlog.is_enabled() || is_own {
-            return;
-        }
-        let Some((at, pin)) = log.plain_row().and_then(|row| self.engine.append_row(row)) else {
+        let (engine, log) = (&self.engine, &self.batch.log);
+        let Some(row) = log.plain_row().filter(|row| engine.logs_row(row.len())) else {
             return;
         };
-        self.batch.values.keep(pin);
-        self.batch.log.refer_to(at);
+        // What a replica writes of its own accord is in no binlog.
+        if log.stream.is_none() && engine.is_following() {
+            return;
+        }
+        if let Some((at, pin)) = engine.append_row(row) {
+            self.batch.values.keep(pin);
+            self.batch.log.refer_to(at);
+        }
     }
 
     /// Logs a row of the master's binlog, whose commands this transaction has run; `args` are
@@ -253,7 +254,7 @@ impl Txn {
             };
             logged.extend(place.map(|place| (from, place)));
         }
-        if logged.is_empty() && self.engine.binlog.is_enabled() {
+        if logged.is_empty() && self.engine.logs_row(row.bytes.len()) {
             let engine = self.engine.clone();
             let room = engine.disk.reserve(row.bytes.len()).ok();
             if let Some((at, pin)) = room.and_then(|_room| engine.append_row(row.bytes)) {

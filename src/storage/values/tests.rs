@@ -7,6 +7,7 @@ use crate::storage::engine::KeepFiles;
 use crate::storage::engine::binlog::BinlogBounds;
 use crate::storage::full_sync::snapshot::DataSet;
 use crate::storage::full_sync::staging::Staging;
+use crate::storage::tests::noise;
 use crate::types::string;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,10 +29,19 @@ fn client(binlog: bool) -> Client {
     })
 }
 
-fn noise(len: usize) -> Vec<u8> {
-    std::iter::repeat_with(|| fastrand::u8(..))
-        .take(len)
-        .collect()
+/// Checks that the binlog has these, in order.
+fn assert_logged(engine: &Engine, values: &[Vec<u8>]) {
+    let mut logged = Vec::new();
+    let read = engine.read_binlog(Position::NONE, |_, row| {
+        logged.extend_from_slice(row.bytes);
+        true
+    });
+    read.unwrap();
+    let mut rest = logged.as_slice();
+    for value in values {
+        let at = memchr::memmem::find(rest, value).expect("a value in the binlog, in order");
+        rest = &rest[at..];
+    }
 }
 
 /// Reclaims the strings without a key, as the expire thread does.
@@ -189,17 +199,7 @@ fn rows_of_the_binlog_keep_what_they_refer_to() {
     );
     assert_eq!(collect(&mut collector, true), 0);
     assert!(engine.value_log_bytes() >= written);
-    let mut logged = Vec::new();
-    let read = engine.read_binlog(Position::NONE, |_, row| {
-        logged.extend_from_slice(row.bytes);
-        true
-    });
-    read.unwrap();
-    let mut rest = logged.as_slice();
-    for value in &values {
-        let at = memchr::memmem::find(rest, value).expect("a value in the binlog, in order");
-        rest = &rest[at..];
-    }
+    assert_logged(&engine, &values);
     assert!(engine.trim_binlog(&KEEP_NONE).unwrap());
     collect(&mut collector, true);
     assert!(engine.value_log_bytes() <= 3 * SEGMENT);
@@ -236,17 +236,7 @@ fn long_rows_of_the_binlog_have_segments_of_their_own() {
     (200..210).for_each(&mut write);
     engine.set_fsync_each(false);
     assert_eq!(engine.value_log_bytes(), bytes, "one file is to be synced");
-    let mut logged = Vec::new();
-    let read = engine.read_binlog(Position::NONE, |_, row| {
-        logged.extend_from_slice(row.bytes);
-        true
-    });
-    read.unwrap();
-    let mut rest = logged.as_slice();
-    for value in &values {
-        let at = memchr::memmem::find(rest, value).expect("a value in the binlog, in order");
-        rest = &rest[at..];
-    }
+    assert_logged(&engine, &values);
     let collect_all = |collector: &mut Collector| {
         let mut removed = 0;
         loop {

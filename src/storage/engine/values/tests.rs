@@ -1,12 +1,7 @@
 use super::*;
 use crate::encoding::{CollectionId, system::KeyspaceId};
+use crate::storage::tests::noise;
 use std::os::unix::fs::FileExt;
-
-fn noise(len: usize) -> Vec<u8> {
-    std::iter::repeat_with(|| fastrand::u8(..))
-        .take(len)
-        .collect()
-}
 
 /// Bytes of which LZ4 makes something else: some of the chunks it makes shorter, by different parts.
 fn mixed(len: usize) -> Vec<u8> {

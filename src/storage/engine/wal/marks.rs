@@ -19,6 +19,7 @@
 
 use super::{BLOCK, FIRST, HEADER, MIDDLE, REUSED, ZERO};
 use crate::storage::Result;
+use crate::sys::files::error_number;
 use crate::sys::lock_order::{Lock, Mutex};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::fs::{File, OpenOptions};
@@ -495,13 +496,9 @@ mod calls {
     #[unsafe(no_mangle)]
     extern "C" fn kedis_wal_before_sync(log: &Log) -> i32 {
         match log.number & MANIFEST {
-            0 => (log.marks.before_sync)().map_or_else(error_number, |()| 0),
+            0 => error_number((log.marks.before_sync)()),
             _ => 0,
         }
-    }
-
-    fn error_number(error: std::io::Error) -> i32 {
-        error.raw_os_error().unwrap_or(libc::EIO)
     }
 
     #[unsafe(no_mangle)]
