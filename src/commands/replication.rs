@@ -233,10 +233,19 @@ fn check_take_over(server: &Server, id: &[u8]) -> CmdResult {
     Ok(())
 }
 
+/// What this client has announced. It stands for the next request as well, should this one be refused.
+fn announcement(ctx: &SessionCtx<'_>) -> Announcement {
+    ctx.session
+        .announced
+        .as_deref()
+        .cloned()
+        .unwrap_or_default()
+}
+
 /// SYNC: requests the data set and then the stream, as replicas before Redis 2.8 and tools
 /// that fetch an RDB file do.
 fn sync(ctx: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
-    let announced = ctx.session.announced.take().unwrap_or_default();
+    let announced = announcement(ctx);
     request_sync(
         ctx,
         Psync {
@@ -246,7 +255,7 @@ fn sync(ctx: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
             takes_over: false,
             announced: Announcement {
                 format: None,
-                ..*announced
+                ..announced
             },
         },
     )
@@ -262,7 +271,7 @@ fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         log::warn!("Replica {addr} asks for synchronization but with a wrong offset");
         return Err(Error::Op(OpError::NotInteger));
     };
-    let announced = ctx.session.announced.take().unwrap_or_default();
+    let announced = announcement(ctx);
     let layout = ctx.server.engine.layout;
     if announced.format.is_some() && announced.layout.unwrap_or_default() != layout {
         return Err(OTHER_LAYOUT);
@@ -281,7 +290,7 @@ fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
             next: u64::try_from(next).ok().map(Position),
             is_sync: false,
             takes_over,
-            announced: *announced,
+            announced,
         },
     )
 }

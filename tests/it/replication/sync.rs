@@ -297,6 +297,23 @@ fn several_replicas_at_once() {
     assert_eq!(figure(&master, "replication", "connected_slaves"), 3);
 }
 
+/// The second PSYNC of a connection was one of a Redis replica, which got commands instead of rows.
+#[test]
+fn what_a_replica_announced_stands_after_a_refusal() {
+    let server = server(&["--replicaof", "127.0.0.1", "1"]);
+    let mut conn = server.connect();
+    conn.must("REPLCONF capa kedis3");
+    for request in ["PSYNC ? -1", "PSYNC ? -1", "SYNC"] {
+        let error = conn.cmd(request).error().expect("refused");
+        assert!(error.starts_with("NOMASTERLINK "), "{error}");
+    }
+    server.connect().must("REPLICAOF NO ONE");
+    let reply = conn.cmd("PSYNC ? -1").text();
+    assert!(reply.starts_with("FULLRESYNC "), "{reply}");
+    let frame = conn.read().unwrap();
+    assert_eq!(frame.items()[0], Value::bulk("REPL_SNAPSHOT_BEGIN"));
+}
+
 #[test]
 fn a_replica_refuses_writes_and_what_only_a_link_says() {
     let master = server(&[]);
