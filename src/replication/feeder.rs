@@ -73,6 +73,19 @@ pub(super) enum End {
     Stopping,
 }
 
+/// Why a replica cannot continue from its position.
+#[derive(Debug, thiserror::Error)]
+enum NoPartialSync {
+    #[error("this is another history")]
+    OtherHistory,
+    #[error("the binlog begins later")]
+    Trimmed,
+    #[error("a row of the binlog cannot be read")]
+    Unreadable,
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
 /// Feeds until the connection breaks.
 pub(super) fn run(server: &Arc<Server>, turns: &Turns, refusals: &Refusals, taken: Taken) {
     let info = taken.info.clone();
@@ -253,30 +266,26 @@ impl<'s> Feeder<'s> {
         };
         let (hold, range) = engine.hold_binlog(next);
         let history = engine.history();
-        let known = history.contains(&self.psync.id, next, range.next_position);
-        let row = engine
-            .row_at(next)?
-            .filter(|start| range.first_position <= *start && (*start == next || self.is_redis()));
-        let (true, Some(row)) = (known, row) else {
-            log::info!(
-                "replica {}: no partial sync from {next} of {}: {}",
-                self.replica.client.addr,
-                self.psync.id,
-                match known {
-                    true => "the binlog begins later",
-                    false => "this is another history",
-                }
-            );
-            stats.sync_partial_err.add(1);
-            return Ok(None);
+        let begin = match history.contains(&self.psync.id, next, range.next_position) {
+            true => self.begin_at(next, range.first_position),
+            false => Err(NoPartialSync::OtherHistory),
         };
-        let mut missing = Ok(());
-        engine.read_binlog(row, |_, first| {
-            missing = self
-                .databases
-                .check_row(engine.config.databases, first.bytes);
-            false
-        })?;
+        let (row, missing) = match begin {
+            Ok(begin) => begin,
+            Err(reason) => {
+                let level = match reason {
+                    NoPartialSync::Storage(_) => log::Level::Warn,
+                    _ => log::Level::Info,
+                };
+                let (addr, id) = (&self.replica.client.addr, &self.psync.id);
+                log::log!(
+                    level,
+                    "replica {addr}: no partial sync from {next} of {id}: {reason}"
+                );
+                stats.sync_partial_err.add(1);
+                return Ok(None);
+            }
+        };
         if let Err(missing) = missing {
             stats.sync_partial_err.add(1);
             return Err(self.refuse(missing));
@@ -290,6 +299,30 @@ impl<'s> Feeder<'s> {
         self.next = row;
         self.skip = next.since(row);
         Ok(Some(hold))
+    }
+
+    /// The row that a partial sync from `next` begins with, and whether the replica has its DB.
+    fn begin_at(
+        &self,
+        next: Position,
+        first: Position,
+    ) -> Result<(Position, Result<(), MissingDb>), NoPartialSync> {
+        let engine = &self.server.engine;
+        if engine.binlog.is_unreadable_from(next) {
+            return Err(NoPartialSync::Unreadable);
+        }
+        let row = engine
+            .row_at(next)?
+            .filter(|start| first <= *start && (*start == next || self.is_redis()))
+            .ok_or(NoPartialSync::Trimmed)?;
+        let mut missing = Ok(());
+        engine.read_binlog(row, |_, first| {
+            missing = self
+                .databases
+                .check_row(engine.config.databases, first.bytes);
+            false
+        })?;
+        Ok((row, missing))
     }
 
     /// Sends the reason why the replica is not fed, and returns it. With this error code
@@ -484,7 +517,7 @@ impl<'s> Feeder<'s> {
         let mut gap = false;
         let mut sendable = Ok(());
         let before = (out.len(), *next, *skip);
-        engine.read_binlog(*next, |position, row| {
+        let read = engine.read_binlog(*next, |position, row| {
             gap = position != *next;
             if gap || position >= end {
                 return false;
@@ -500,12 +533,17 @@ impl<'s> Feeder<'s> {
             *skip = 0;
             *next = position + row.bytes.len() as u64;
             out.len() < full
-        })?;
+        });
         if engine.history_version() != self.history_version {
             // Meanwhile another data set may have been installed, and rows of it read.
             out.truncate(before.0);
             (*next, *skip) = (before.1, before.2);
             return Ok(true);
+        }
+        if let Err(error) = read {
+            // The replica comes again, from here, and would fail again.
+            engine.binlog.note_unreadable(self.next);
+            return Err(error.into());
         }
         if let Err(missing) = sendable {
             self.drain()?;

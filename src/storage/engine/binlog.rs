@@ -38,6 +38,8 @@ pub struct Binlog {
     files_from: AtomicPosition,
     next_position: AtomicPosition,
     next_entry: AtomicU64,
+    /// The last row that could not be read.
+    unreadable: AtomicPosition,
     watchers: RwLock<Vec<Arc<Watcher>>, { Lock::Short as u8 }>,
     watched: AtomicUsize,
     holds: Mutex<Vec<Arc<AtomicPosition>>, { Lock::Short as u8 }>,
@@ -126,6 +128,7 @@ impl Binlog {
             files_from: AtomicPosition::default(),
             next_position: AtomicPosition::new(state.binlog_position),
             next_entry: AtomicU64::new(state.binlog_entry),
+            unreadable: AtomicPosition::default(),
             watchers: RwLock::default(),
             watched: AtomicUsize::new(0),
             holds: Mutex::default(),
@@ -182,6 +185,19 @@ impl Binlog {
             .store(state.binlog_position, Ordering::Release);
         self.next_entry.store(state.binlog_entry, Ordering::Release);
         self.files_from.store(Position::NONE, Ordering::Relaxed);
+        self.unreadable.store(Position::NONE, Ordering::Relaxed);
+    }
+
+    /// Notes that the row at this position cannot be read: nobody can continue from it, nor from
+    /// before it.
+    pub fn note_unreadable(&self, position: Position) {
+        self.unreadable.fetch_max(position, Ordering::Relaxed);
+    }
+
+    /// Whether a row at or after this position could not be read.
+    pub fn is_unreadable_from(&self, position: Position) -> bool {
+        let last = self.unreadable.load(Ordering::Relaxed);
+        last != Position::NONE && position <= last
     }
 
     /// Whether commits are logged.

@@ -1,5 +1,8 @@
 //! Full and partial syncs between two servers.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::Duration;
 
 use super::load::Load;
@@ -295,6 +298,56 @@ fn several_replicas_at_once() {
         assert_same(&master, replica);
     }
     assert_eq!(figure(&master, "replication", "connected_slaves"), 3);
+}
+
+/// The replica came again from the same position, and failed there for ever.
+#[test]
+fn who_needs_a_row_of_the_binlog_that_is_damaged_gets_everything() {
+    let master = server(&[]);
+    let mut replica = server(&[]);
+    follow_from_start(&mut replica, &master);
+    follow(&replica, &master);
+    wait_for("a link", || is_caught_up(&master, &replica));
+    replica.kill9();
+    // One row, which is long enough for the value log; its values are not.
+    let mut conn = master.connect();
+    conn.must("MULTI");
+    for n in 0..40 {
+        conn.cmd(&format!("SET key:{n} {n:040}"));
+    }
+    conn.must("EXEC");
+    conn.must("SET last 1");
+    damage(&master.data_dir().join("kedis-db/values"), b"key:20");
+    replica.spawn();
+    wait_for("a second full sync", || is_caught_up(&master, &replica));
+    assert_eq!(syncs(&master), (2, 0));
+    let digest = |server: &Server| server.connect().must("DEBUG DIGEST");
+    assert_eq!(digest(&master), digest(&replica));
+    // Behind the damage there are partial syncs.
+    cut_links(&master);
+    conn.must("SET after 1");
+    wait_for("the link again", || is_caught_up(&master, &replica));
+    assert_eq!(syncs(&master), (2, 1));
+    assert_eq!(digest(&master), digest(&replica));
+}
+
+/// Changes a byte in the one file of a folder that has these bytes.
+fn damage(folder: &Path, bytes: &[u8]) {
+    let files = std::fs::read_dir(folder).unwrap();
+    let found = files.filter_map(|entry| {
+        let path = entry.unwrap().path();
+        let content = std::fs::read(&path).unwrap();
+        let at = content
+            .windows(bytes.len())
+            .position(|found| found == bytes)?;
+        Some((path, at, content[at]))
+    });
+    let found: Vec<_> = found.collect();
+    let [(path, at, byte)] = &found[..] else {
+        panic!("{found:?}");
+    };
+    let file = File::options().write(true).open(path).unwrap();
+    file.write_all_at(&[byte ^ 0x40], *at as u64).unwrap();
 }
 
 /// The second PSYNC of a connection was one of a Redis replica, which got commands instead of rows.
