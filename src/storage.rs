@@ -155,6 +155,21 @@ pub enum StorageError {
     Io(#[from] std::io::Error),
 }
 
+impl StorageError {
+    /// Whether files do not have what was written to them, so that the next attempt would fail, too.
+    pub fn is_damage(&self) -> bool {
+        use std::io::ErrorKind::{InvalidData, NotFound, UnexpectedEof};
+        match self {
+            StorageError::RocksDb(error) => error.kind() == rocksdb::ErrorKind::Corruption,
+            StorageError::Corrupt(_) => true,
+            StorageError::Io(error) => {
+                matches!(error.kind(), InvalidData | NotFound | UnexpectedEof)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// What to do with a database that has not the layout that is wanted.
 fn of_layout(wanted: Layout) -> &'static str {
     match wanted {

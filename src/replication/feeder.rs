@@ -65,6 +65,8 @@ pub(super) enum End {
     Trimmed,
     #[error("this server's history has changed")]
     History,
+    #[error("the data set could not be read before; DEBUG KEDIS-CHECK says what is damaged")]
+    Unreadable,
     #[error("it hands over, but this server stops or follows another master now")]
     NotTaken,
     #[error("its connection was killed")]
@@ -80,7 +82,7 @@ enum NoPartialSync {
     OtherHistory,
     #[error("the binlog begins later")]
     Trimmed,
-    #[error("a row of the binlog cannot be read")]
+    #[error("a row of the binlog after it cannot be read")]
     Unreadable,
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -96,7 +98,7 @@ pub(super) fn run(server: &Arc<Server>, turns: &Turns, refusals: &Refusals, take
             server.engine.binlog.watch(feeder.watcher.clone());
             let Err(end) = feeder.feed(turns);
             match &end {
-                End::Stopping | End::Served => log::debug!("{name}: {end}"),
+                End::Stopping | End::Served | End::Unreadable => log::debug!("{name}: {end}"),
                 End::MissingDb(end) if !refusals.should_log(&feeder.replica, end) => {
                     log::debug!("{name}: {end}");
                 }
@@ -213,6 +215,9 @@ impl<'s> Feeder<'s> {
         self.databases = Databases::of(self.server, &self.replica, &self.psync.announced);
         let stats = &self.server.stats;
         let hold = self.partial_sync()?;
+        if hold.is_none() && turns.are_paused() {
+            return Err(self.refuse(End::Unreadable));
+        }
         // The statistics have the sync before INFO shows the replica.
         match hold {
             Some(_) => stats.sync_partial_ok.add(1),
@@ -221,7 +226,15 @@ impl<'s> Feeder<'s> {
         self.server.replication.add_replica(self.replica.clone());
         let hold = match hold {
             Some(hold) => hold,
-            None => self.full_sync(turns)?,
+            None => {
+                let done = self.full_sync(turns);
+                match &done {
+                    Ok(_) => turns.note_read(true),
+                    Err(End::Storage(error)) if error.is_damage() => turns.note_read(false),
+                    Err(_) => {}
+                }
+                done?
+            }
         };
         self.drain()?;
         if self.psync.announced.rdb_only {
@@ -272,10 +285,11 @@ impl<'s> Feeder<'s> {
         };
         let (row, missing) = match begin {
             Ok(begin) => begin,
+            Err(NoPartialSync::Storage(error)) if !error.is_damage() => return Err(error.into()),
             Err(reason) => {
                 let level = match reason {
-                    NoPartialSync::Storage(_) => log::Level::Warn,
-                    _ => log::Level::Info,
+                    NoPartialSync::OtherHistory | NoPartialSync::Trimmed => log::Level::Info,
+                    NoPartialSync::Unreadable | NoPartialSync::Storage(_) => log::Level::Warn,
                 };
                 let (addr, id) = (&self.replica.client.addr, &self.psync.id);
                 log::log!(
@@ -288,7 +302,7 @@ impl<'s> Feeder<'s> {
         };
         if let Err(missing) = missing {
             stats.sync_partial_err.add(1);
-            return Err(self.refuse(missing));
+            return Err(self.refuse(missing.into()));
         }
         log::info!(
             "replica {}: partial sync from {next}",
@@ -308,7 +322,7 @@ impl<'s> Feeder<'s> {
         first: Position,
     ) -> Result<(Position, Result<(), MissingDb>), NoPartialSync> {
         let engine = &self.server.engine;
-        if engine.binlog.is_unreadable_from(next) {
+        if engine.is_unreadable_from(next)? {
             return Err(NoPartialSync::Unreadable);
         }
         let row = engine
@@ -327,11 +341,11 @@ impl<'s> Feeder<'s> {
 
     /// Sends the reason why the replica is not fed, and returns it. With this error code
     /// a Redis keeps its position for a later partial sync.
-    fn refuse(&mut self, missing: MissingDb) -> End {
-        let line = format!("-NOMASTERLINK this replica is not fed: {missing}\r\n");
+    fn refuse(&mut self, reason: End) -> End {
+        let line = format!("-NOMASTERLINK this replica is not fed: {reason}\r\n");
         self.queue(line.as_bytes());
         match self.drain() {
-            Ok(()) => missing.into(),
+            Ok(()) => reason,
             Err(end) => end,
         }
     }
@@ -356,7 +370,7 @@ impl<'s> Feeder<'s> {
         if let Some((last, _)) = used.max_by_key(|(db, _)| *db)
             && let Err(missing) = self.databases.check(last)
         {
-            return Err(self.refuse(missing));
+            return Err(self.refuse(missing.into()));
         }
         self.replica.set_feeding(Feeding::Snapshot);
         let set = &snapshot.data_set;
@@ -541,13 +555,18 @@ impl<'s> Feeder<'s> {
             return Ok(true);
         }
         if let Err(error) = read {
-            // The replica comes again, from here, and would fail again.
-            engine.binlog.note_unreadable(self.next);
+            if error.is_damage() {
+                // The replica comes again, and would end here again.
+                engine.binlog.note_unreadable(self.next);
+            }
             return Err(error.into());
         }
         if let Err(missing) = sendable {
             self.drain()?;
             return Err(missing.into());
+        }
+        if gap {
+            engine.binlog.note_unreadable(self.next);
         }
         if gap
             || self.next < end

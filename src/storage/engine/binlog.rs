@@ -38,7 +38,7 @@ pub struct Binlog {
     files_from: AtomicPosition,
     next_position: AtomicPosition,
     next_entry: AtomicU64,
-    /// The last row that could not be read.
+    /// The highest position of a row that could not be read; none: [`Position::NONE`].
     unreadable: AtomicPosition,
     watchers: RwLock<Vec<Arc<Watcher>>, { Lock::Short as u8 }>,
     watched: AtomicUsize,
@@ -188,16 +188,9 @@ impl Binlog {
         self.unreadable.store(Position::NONE, Ordering::Relaxed);
     }
 
-    /// Notes that the row at this position cannot be read: nobody can continue from it, nor from
-    /// before it.
+    /// Notes that there is no readable row at this position: see [`Engine::is_unreadable_from`].
     pub fn note_unreadable(&self, position: Position) {
         self.unreadable.fetch_max(position, Ordering::Relaxed);
-    }
-
-    /// Whether a row at or after this position could not be read.
-    pub fn is_unreadable_from(&self, position: Position) -> bool {
-        let last = self.unreadable.load(Ordering::Relaxed);
-        last != Position::NONE && position <= last
     }
 
     /// Whether commits are logged.
@@ -358,6 +351,33 @@ impl Engine {
         let start = self::position(row_key)?;
         let len = Stored::decode(value)?.command_bytes();
         Ok((position.since(start) < len).then_some(start))
+    }
+
+    /// Whether a row at or after this position cannot be read, so that nobody can continue from here.
+    /// The row that was noted is read again: an error may have been a passing one.
+    ///
+    /// # Errors
+    /// It cannot be read now, which says nothing of the next time.
+    pub fn is_unreadable_from(&self, position: Position) -> Result<bool> {
+        let noted = self.binlog.unreadable.load(Ordering::Relaxed);
+        let range = self.binlog.range();
+        if noted < position || !(range.first_position..range.next_position).contains(&noted) {
+            return Ok(false);
+        }
+        let mut is_there = false;
+        let read = self.read_binlog(noted, |at, _| {
+            is_there = at == noted;
+            false
+        });
+        match read {
+            Err(error) if error.is_damage() => return Ok(true),
+            read => read?,
+        }
+        if is_there {
+            let unreadable = &self.binlog.unreadable;
+            unreadable.store(Position::NONE, Ordering::Relaxed);
+        }
+        Ok(!is_there)
     }
 
     /// Trims the oldest rows until the log is within all bounds. The cost depends on the number of

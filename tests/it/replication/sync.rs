@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::load::Load;
 use super::redis_master::redis;
 use super::{
-    assert_same, binlog, cut_links, eventually, families, figure, follow, follow_from_start, info,
-    is_caught_up, server, syncs,
+    assert_same, binlog, cut_links, eventually, families, figure, first_position, follow,
+    follow_from_start, info, is_caught_up, server, syncs,
 };
 use crate::support::{Conn, Server, Value, env_number, seed, unix_ms, wait_for};
 
@@ -309,8 +309,9 @@ fn who_needs_a_row_of_the_binlog_that_is_damaged_gets_everything() {
     follow(&replica, &master);
     wait_for("a link", || is_caught_up(&master, &replica));
     replica.kill9();
-    // One row, which is long enough for the value log; its values are not.
     let mut conn = master.connect();
+    conn.must("SET first 1");
+    // One row, which is long enough for the value log; its values are not.
     conn.must("MULTI");
     for n in 0..40 {
         conn.cmd(&format!("SET key:{n} {n:040}"));
@@ -319,16 +320,59 @@ fn who_needs_a_row_of_the_binlog_that_is_damaged_gets_everything() {
     conn.must("SET last 1");
     damage(&master.data_dir().join("kedis-db/values"), b"key:20");
     replica.spawn();
-    wait_for("a second full sync", || is_caught_up(&master, &replica));
-    assert_eq!(syncs(&master), (2, 0));
+    // It gets the rows before the damage, and then everything.
+    wait_for("a second full sync", || syncs(&master) == (2, 1));
+    wait_for("the link", || is_caught_up(&master, &replica));
     let digest = |server: &Server| server.connect().must("DEBUG DIGEST");
     assert_eq!(digest(&master), digest(&replica));
     // Behind the damage there are partial syncs.
     cut_links(&master);
+    wait_for("a partial sync", || syncs(&master) == (2, 2));
     conn.must("SET after 1");
     wait_for("the link again", || is_caught_up(&master, &replica));
-    assert_eq!(syncs(&master), (2, 1));
     assert_eq!(digest(&master), digest(&replica));
+    // A Redis inside of the damaged row, and a replica for which it is the next one, get everything.
+    let (first, id) = (
+        first_position(&master),
+        info(&master, "replication", "master_replid"),
+    );
+    let rows = [
+        ("REPLCONF capa eof", first + 70),
+        ("REPLCONF capa kedis3", first),
+    ];
+    for (capability, position) in rows {
+        let mut conn = master.connect();
+        conn.must(capability);
+        let reply = conn.cmd(&format!("PSYNC {id} {position}")).text();
+        assert!(reply.starts_with("FULLRESYNC "), "{reply}");
+    }
+}
+
+/// Replicas asked for the data set again each second, and got it up to the damage.
+#[test]
+fn a_data_set_that_is_damaged_is_sent_less_and_less_often() {
+    let master = server(&[]);
+    let mut conn = master.connect();
+    let value: String = std::iter::repeat_with(fastrand::alphanumeric)
+        .take(3000)
+        .collect();
+    conn.must(&format!("SET long {value}"));
+    conn.must("SET short 1");
+    damage(
+        &master.data_dir().join("kedis-db/values"),
+        &value.as_bytes()[1000..1100],
+    );
+    let replica = server(&[]);
+    follow(&replica, &master);
+    wait_for("a refusal", || {
+        replica
+            .log()
+            .contains("DEBUG KEDIS-CHECK says what is damaged")
+    });
+    assert_eq!(conn.must("EXISTS long"), Value::Int(1));
+    conn.must("DEL long");
+    wait_for("the link", || is_caught_up(&master, &replica));
+    assert_eq!(replica.connect().must("GET short"), Value::bulk("1"));
 }
 
 /// Changes a byte in the one file of a folder that has these bytes.
