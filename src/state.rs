@@ -442,9 +442,9 @@ impl Server {
 
     /// Ends the wait of a client, as CLIENT UNBLOCK does. Returns whether it waited.
     pub fn unblock(&self, client: ClientId, verdict: Verdict) -> bool {
-        let thread = self.waiters.interrupt(client, verdict);
+        let (waited, thread) = self.waiters.interrupt(client, verdict);
         self.wake_threads(thread);
-        thread.is_some()
+        waited
     }
 
     /// Ends the waits of all clients: this server has become a replica, and its keys are no

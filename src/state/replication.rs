@@ -479,7 +479,7 @@ impl Replication {
             let over = is_satisfied(&wait, &replicas, synced_here);
             if over {
                 let verdict = Verdict::Reply(wait.reply());
-                threads.extend(waiters.interrupt(*client, verdict));
+                threads.extend(waiters.interrupt(*client, verdict).1);
             }
             !over
         });

@@ -9,15 +9,16 @@
 //! ends it is decided once, in its [`Waiter`]'s phase:
 //!
 //! ```text
-//! Waiting → Claimed → Done        served
-//!    │         └→ Waiting         there was nothing for it after all
-//!    │         └→ Abandoned       gone while it was being served
-//!    ├→ Done                      timed out or unblocked
-//!    └→ Abandoned                 gone: nothing is taken on its behalf any more
+//! Waiting → Claimed → Ending → Done   served
+//!    │         └→ Waiting             there was nothing for it after all
+//!    │         └→ Abandoned           gone while it was being served
+//!    ├→ Ending → Done                 timed out or unblocked
+//!    └→ Abandoned                     gone: nothing is taken on its behalf any more; also from Ending
 //! ```
 //!
 //! A client may wait for a million keys: to take it out of the lists of all is a chore (see
-//! [`super::chores`]). Its thread is told after that.
+//! [`super::chores`]). Until that is done its wait is ending, and nobody takes the result: the
+//! client's next wait begins when nothing is left of this one.
 
 use super::Server;
 use super::chores::{Chores, MANY};
@@ -54,6 +55,8 @@ pub enum Verdict {
 enum Phase {
     Waiting,
     Claimed,
+    /// It is not yet out of the lists of its keys.
+    Ending(Verdict),
     Done(Option<Verdict>),
     Abandoned,
 }
@@ -170,6 +173,16 @@ impl Waiter {
         if matches!(*phase, Phase::Claimed) {
             *phase = Phase::Waiting;
         }
+    }
+
+    /// Nothing is left of its wait: the result may be taken.
+    fn show_verdict(&self) {
+        let mut phase = self.phase.lock();
+        let before = std::mem::replace(&mut *phase, Phase::Done(None));
+        *phase = match before {
+            Phase::Ending(verdict) => Phase::Done(Some(verdict)),
+            other => other,
+        };
     }
 
     /// Takes the result, once.
@@ -349,11 +362,12 @@ impl Waiters {
             queue.insert(waiter.ticket, waiter.clone());
         }
         let mut by_client = self.by_client.lock();
-        by_client.insert(client.id, waiter.clone());
-        drop(by_client);
         self.clients.fetch_add(1, Ordering::Relaxed);
         let timed = usize::from(waiter.deadline_ms.is_some());
         self.timed.fetch_add(timed, Ordering::Relaxed);
+        // Others may end the wait from now on: it is counted before.
+        by_client.insert(client.id, waiter.clone());
+        drop(by_client);
         waiter
     }
 
@@ -393,25 +407,27 @@ impl Waiters {
         let mut phase = waiter.phase.lock();
         let here = matches!(*phase, Phase::Claimed);
         if here {
-            *phase = Phase::Done(Some(verdict));
+            *phase = Phase::Ending(verdict);
         }
         drop(phase);
         // The thread that abandoned it has removed it.
         here.then(|| self.end(waiter)).flatten()
     }
 
-    /// Ends the wait of a client, unless it has ended or is being served. Returns the thread
-    /// that must be woken.
-    pub fn interrupt(&self, client: ClientId, verdict: Verdict) -> Option<usize> {
-        let waiter = self.by_client.lock().get(&client).cloned()?;
-        let here = waiter.step(Phase::Done(Some(verdict)));
-        here.then(|| self.end(&waiter)).flatten()
+    /// Ends the wait of a client, unless it has ended or is being served. Returns whether it
+    /// waited, and the thread that must be woken.
+    pub fn interrupt(&self, client: ClientId, verdict: Verdict) -> (bool, Option<usize>) {
+        let waiter = self.by_client.lock().get(&client).cloned();
+        match waiter.filter(|waiter| waiter.step(Phase::Ending(verdict))) {
+            Some(waiter) => (true, self.end(&waiter)),
+            None => (false, None),
+        }
     }
 
     /// Ends the wait of a client whose timeout has passed. Returns `false` if the client is
     /// being served at this moment.
     pub fn time_out(&self, waiter: &Arc<Waiter>) -> bool {
-        if waiter.step(Phase::Done(Some(Verdict::TimedOut))) {
+        if waiter.step(Phase::Ending(Verdict::TimedOut)) {
             self.end(waiter);
         }
         !matches!(*waiter.phase.lock(), Phase::Claimed)
@@ -464,6 +480,7 @@ impl Waiters {
     /// Takes a client out of the lists of its keys. Returns the thread that must be woken.
     fn end_now(&self, waiter: &Waiter) -> usize {
         self.take_out(waiter);
+        waiter.show_verdict();
         let thread = waiter.client.thread;
         if let Some(list) = self.ended.get(thread) {
             list.lock().push(waiter.client.id);
@@ -485,7 +502,12 @@ impl Waiters {
             drop(shard);
             self.interest.remove(key.hash);
         }
-        self.by_client.lock().remove(&waiter.client.id);
+        let mut by_client = self.by_client.lock();
+        // A client whose wait was abandoned after a failed commit may wait again.
+        if (by_client.get(&waiter.client.id)).is_some_and(|last| last.ticket == waiter.ticket) {
+            by_client.remove(&waiter.client.id);
+        }
+        drop(by_client);
         self.clients.fetch_sub(1, Ordering::Relaxed);
         let timed = usize::from(waiter.deadline_ms.is_some());
         self.timed.fetch_sub(timed, Ordering::Relaxed);

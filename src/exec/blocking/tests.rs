@@ -1,6 +1,9 @@
 use crate::exec::testing::Client;
 use crate::resp::Value;
-use crate::state::waiters::Verdict;
+use crate::state::Server;
+use crate::state::waiters::{Verdict, Waiter};
+use crate::sys::testing::wait_for;
+use std::sync::Arc;
 
 /// Runs a command that has to wait.
 fn wait(client: &mut Client, line: &str) {
@@ -506,4 +509,68 @@ fn keys_that_are_waited_for_are_counted() {
     p.run("DEL k");
     assert!(ended(&mut b).is_some());
     assert_eq!(counted(&mut p), (2, 0));
+}
+
+/// A wait for very many keys is taken apart by another thread. The client used to be answered
+/// before that was done, and its next wait was taken out of the table of clients instead: nothing
+/// could unblock it any more.
+#[test]
+fn a_wait_is_over_when_nothing_is_left_of_it() {
+    let [mut a, mut b] = clients();
+    let keys: Vec<String> = (0..3000).map(|n| format!("k{n}")).collect();
+    let many = format!("BLPOP {} 0", keys.join(" "));
+    let server = b.server().clone();
+    let chores = {
+        let server = server.clone();
+        std::thread::spawn(move || server.do_chores())
+    };
+    let ends: [fn(&mut Client, &Arc<Waiter>); 3] = [
+        |b, _| drop(b.run("RPUSH k7 x")),
+        |b, waiter| {
+            let unblock = format!("CLIENT UNBLOCK {}", waiter.client.id.0);
+            assert_eq!(b.run(&unblock), Value::Int(1));
+        },
+        |b, waiter| assert!(b.server().waiters.time_out(waiter)),
+    ];
+    let expected = ["*2 $2 k7 $1 x ", "timeout", "timeout"];
+    for (end, expected) in ends.into_iter().zip(expected) {
+        // The thread that does chores waits until this is dropped.
+        let (go, gate) = crossbeam_channel::bounded::<()>(0);
+        let stands_still = || {
+            let gate = gate.clone();
+            Box::new(move |_: &Server| assert!(gate.recv().is_err()))
+        };
+        wait_for("a thread that does chores", || {
+            server.chores.leave(stands_still()).is_ok()
+        });
+        wait(&mut a, &many);
+        let waiter = a.parts().1.waiting.clone().unwrap();
+        end(&mut b, &waiter);
+        assert_eq!(ended(&mut a), None, "{expected}");
+        assert_eq!(server.waiters.keys(), keys.len());
+        drop(go);
+        let mut over = None;
+        wait_for("the end of the wait", || {
+            over = ended(&mut a);
+            over.is_some()
+        });
+        assert_eq!(over.as_deref(), Some(expected));
+        assert_eq!((server.waiters.keys(), server.waiters.len()), (0, 0));
+    }
+    // A wait that is abandoned, as if its commit had failed, while the client waits again.
+    let (go, gate) = crossbeam_channel::bounded::<()>(0);
+    let stands_still = Box::new(move |_: &Server| assert!(gate.recv().is_err()));
+    assert!(server.chores.leave(stands_still).is_ok());
+    wait(&mut a, &many);
+    let before = a.parts().1.waiting.take().unwrap();
+    server.waiters.abandon(&before);
+    wait(&mut a, "BLPOP other 0");
+    drop(go);
+    wait_for("only the second wait", || server.waiters.len() == 1);
+    let unblock = format!("CLIENT UNBLOCK {}", before.client.id.0);
+    assert_eq!(b.run(&unblock), Value::Int(1));
+    served(&mut a, "timeout");
+    server.chores.stop();
+    chores.join().unwrap();
+    no_client_waits(&b);
 }
