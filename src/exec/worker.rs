@@ -105,7 +105,7 @@ impl Executor {
         self.start_tick();
         let waited_ms = self.tick.now_ms.since(job.wanted_since_ms);
         let waits = job.wanted > 0 && waited_ms < MAX_ROOM_WAIT_MS;
-        if waits && !self.server.lend_reply(self.config(), job.wanted) {
+        if waits && !self.server.lend_reply(self.config(), job.wanted, waited_ms) {
             worker.end();
             return Some((job, None));
         }

@@ -13,7 +13,7 @@ pub trait Lender: Send + Sync {
     /// Lends `most` bytes, or else `least`; `None`: not even that.
     fn lend(&self, least: usize, most: usize) -> Option<usize>;
 
-    /// Returns borrowed bytes: they are free again, or count as the client's.
+    /// Returns borrowed bytes: they are free again.
     fn take_back(&self, bytes: usize);
 
     /// Whether the process has so many bytes left besides what is lent.
@@ -55,9 +55,15 @@ impl Room {
         self.lent > 0
     }
 
+    /// Lets go of what is lent, without returning it.
+    pub(super) fn hand_over(&mut self) -> usize {
+        std::mem::take(&mut self.lent)
+    }
+
     pub(super) fn give_back(&mut self) {
         if self.lent > 0 {
-            self.lender.take_back(std::mem::take(&mut self.lent));
+            let lent = self.hand_over();
+            self.lender.take_back(lent);
         }
     }
 }

@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 /// For bulk strings of at least so many bytes, the buffer grows by little more than they need.
 const LONG: usize = 1 << 20;
-/// Bytes besides them: their head and end, and what short elements follow.
+/// Bytes besides shorter ones: their head and end, and a number that follows.
+const BESIDES: usize = 128;
+/// Bytes besides long ones: their head and end, and what short elements follow.
 const AFTER_LONG: usize = 4 << 10;
 
 /// A buffer of replies, and the protocol version in which they are written.
@@ -64,11 +66,17 @@ impl Reply {
         }
     }
 
-    /// Returns the borrowed memory: the replies are counted elsewhere, or are gone.
+    /// Returns the borrowed memory: the replies are gone.
     pub fn give_back(&mut self) {
         if let Some(room) = &mut self.room {
             room.give_back();
         }
+    }
+
+    /// Leaves the borrowed memory to the caller, who counts it as the client's. Returns how many
+    /// bytes these are.
+    pub fn hand_over(&mut self) -> usize {
+        self.room.as_mut().map_or(0, Room::hand_over)
     }
 
     /// Whether it holds borrowed memory.
@@ -161,11 +169,22 @@ impl Reply {
     #[inline]
     fn reserve(&mut self, len: usize) -> Result<(), TryReserveError> {
         match len < LONG {
-            true => self.buf.try_reserve(len + 32),
+            true if self.buf.capacity() - self.buf.len() >= len + BESIDES => Ok(()),
+            true if self.limit == 0 => self.buf.try_reserve(len + BESIDES),
+            true => {
+                // What is beyond the limit is not lent. That grows as buffers do.
+                let doubled = (2 * self.buf.capacity()).min(self.limit);
+                let more = doubled.saturating_sub(self.buf.len());
+                self.buf.try_reserve_exact(more.max(len + BESIDES))
+            }
             false => {
                 let least = len.saturating_add(AFTER_LONG);
+                let spare = match self.limit {
+                    0 => self.buf.len() / 4,
+                    limit => limit.saturating_sub(self.buf.len()).min(self.buf.len() / 4),
+                };
                 match self.buf.capacity() - self.buf.len() < least {
-                    true => self.buf.try_reserve_exact(least.max(self.buf.len() / 4)),
+                    true => self.buf.try_reserve_exact(least.max(spare)),
                     false => Ok(()),
                 }
             }
@@ -420,6 +439,28 @@ mod tests {
             let mut reply = Reply::new(version3);
             write(&mut reply);
             assert_eq!(String::from_utf8_lossy(&reply.buf), expected);
+        }
+    }
+
+    /// The buffer used to double: a client whose replies fit could be closed for what was empty.
+    #[test]
+    fn a_buffer_takes_no_more_than_is_lent() {
+        struct Little;
+        impl Lender for Little {
+            fn lend(&self, least: usize, _most: usize) -> Option<usize> {
+                Some(least.max(100_000))
+            }
+            fn take_back(&self, _bytes: usize) {}
+        }
+        let mut reply = Reply::new(false);
+        reply.bound(&Arc::new(Little), 50_000);
+        for member in [&[b'v'; 10_000][..], &[b'v'; 2 * LONG]] {
+            for n in 0..1000 * 10_000 / member.len() {
+                reply.bulk(member);
+                reply.double(n as f64 / 3.0);
+                let (taken, limit) = (reply.buf.capacity(), reply.limit);
+                assert!(taken <= limit + AFTER_LONG + 32, "{taken} of {limit}");
+            }
         }
     }
 

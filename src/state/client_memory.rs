@@ -1,8 +1,10 @@
 //! The memory of clients, updated as it changes.
 //!
-//! There are two sums: what clients hold (buffers of requests and replies, queued commands),
-//! and what is lent to unfinished requests. A thread that is about to use much memory borrows
-//! it first ([`ClientMemory::try_lend`]), so that all threads together stay below one limit.
+//! One sum is of all that is taken: what clients hold (buffers of requests and replies, queued
+//! commands), and what is lent to unfinished requests. A thread that is about to use much memory
+//! borrows it first ([`ClientMemory::try_lend`]), so that all threads together stay below one limit.
+//! Lent memory becomes a client's in one step ([`ClientMemory::count_lent`]). In between it would be
+//! in the sum twice, and another thread could close a client for that.
 //! Long requests are served first come, first served: free memory is kept for the first one
 //! until it suffices.
 
@@ -18,7 +20,7 @@ const STEP_BYTES: u64 = 8 << 10;
 /// The sums, in bytes.
 #[derive(Debug, Default)]
 pub struct ClientMemory {
-    held: AtomicU64,
+    taken: AtomicU64,
     lent: AtomicU64,
     /// Clients whose requests wait for memory.
     waiting: AtomicUsize,
@@ -30,8 +32,7 @@ pub struct ClientMemory {
 impl ClientMemory {
     /// Memory held and lent, in bytes.
     pub fn taken(&self) -> u64 {
-        let (held, lent) = (&self.held, &self.lent);
-        held.load(Ordering::Relaxed) + lent.load(Ordering::Relaxed)
+        self.taken.load(Ordering::Relaxed)
     }
 
     /// Memory lent, in bytes.
@@ -100,15 +101,19 @@ impl ClientMemory {
 
     /// Lends `bytes`, unless the sums would exceed `limit`.
     pub(super) fn try_lend(&self, limit: u64, bytes: u64) -> bool {
-        let left = limit.saturating_sub(self.held.load(Ordering::Relaxed));
-        let lend = |lent: u64| lent.checked_add(bytes).filter(|lent| *lent <= left);
+        let lend = |taken: u64| taken.checked_add(bytes).filter(|taken| *taken <= limit);
         let relaxed = Ordering::Relaxed;
-        self.lent.fetch_update(relaxed, relaxed, lend).is_ok()
+        let lends = self.taken.fetch_update(relaxed, relaxed, lend).is_ok();
+        if lends {
+            self.lent.fetch_add(bytes, relaxed);
+        }
+        lends
     }
 
-    /// Returns `bytes` that were lent: they are free again, or counted as held.
+    /// Returns `bytes` that were lent: they are free again.
     pub fn take_back(&self, bytes: u64) {
         self.lent.fetch_sub(bytes, Ordering::Relaxed);
+        self.taken.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -122,37 +127,67 @@ pub struct Account {
 /// The value of an account that has ended.
 const ENDED: u64 = u64::MAX;
 
+impl Account {
+    /// The bytes that the client holds.
+    pub(super) fn held(&self) -> u64 {
+        match self.held.load(Ordering::Acquire) {
+            ENDED => 0,
+            bytes => bytes,
+        }
+    }
+}
+
 impl ClientMemory {
     /// Records that a client holds so many bytes now.
     #[inline]
     pub fn set(&self, account: &Account, bytes: usize) {
         let (before, bytes) = (account.held.load(Ordering::Relaxed), bytes as u64);
         if before != ENDED && bytes.abs_diff(before) >= STEP_BYTES {
-            self.change(account, before, bytes);
+            self.change(account, before, bytes, 0);
         }
     }
 
-    fn change(&self, account: &Account, before: u64, bytes: u64) {
+    /// Records that a client holds so many bytes now, among them what was lent to its request:
+    /// that is no longer lent.
+    pub fn count_lent(&self, account: &Account, bytes: usize, lent: usize) {
+        if lent == 0 {
+            return self.set(account, bytes);
+        }
+        let lent = lent as u64;
+        self.lent.fetch_sub(lent, Ordering::Relaxed);
+        match account.held.load(Ordering::Relaxed) {
+            ENDED => {
+                self.taken.fetch_sub(lent, Ordering::Relaxed);
+            }
+            before => self.change(account, before, bytes as u64, lent),
+        }
+    }
+
+    /// A client holds `bytes` where it held `before`; `lent` bytes of them were a loan until now.
+    fn change(&self, account: &Account, before: u64, bytes: u64, lent: u64) {
         let relaxed = Ordering::Relaxed;
         // Adds before it subtracts, so that the sum is never too small.
-        let more = bytes.saturating_sub(before);
-        self.held.fetch_add(more, relaxed);
+        let (more, less) = (bytes, before.saturating_add(lent));
+        let added = more.saturating_sub(less);
+        self.taken.fetch_add(added, relaxed);
         let changed = account
             .held
-            .compare_exchange(before, bytes, relaxed, relaxed);
+            .compare_exchange(before, bytes, Ordering::AcqRel, relaxed);
         let less = match changed {
-            Ok(_) => before.saturating_sub(bytes),
-            // The account has ended.
-            Err(_) => more,
+            Ok(_) => less.saturating_sub(more),
+            // The account has ended, and with it what it held before.
+            Err(_) => added + lent,
         };
-        self.held.fetch_sub(less, relaxed);
+        self.taken.fetch_sub(less, relaxed);
     }
 
     /// Ends the account of a client that is closed, or about to be.
     pub fn end(&self, account: &Account) {
-        let before = account.held.swap(ENDED, Ordering::Relaxed);
+        // What the client's thread has added to the sum before is seen, so that the sum is never
+        // negative.
+        let before = account.held.swap(ENDED, Ordering::AcqRel);
         if before != ENDED {
-            self.held.fetch_sub(before, Ordering::Relaxed);
+            self.taken.fetch_sub(before, Ordering::Relaxed);
         }
     }
 }
@@ -160,6 +195,7 @@ impl ClientMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn accounts_add_up_and_end() {
@@ -198,6 +234,44 @@ mod tests {
             });
             assert_eq!(memory.taken(), 0);
         }
+    }
+
+    /// It used to be in the sum twice for a moment, in which another thread closed the client.
+    #[test]
+    fn what_was_lent_is_counted_once_when_it_becomes_a_clients() {
+        const LENT: usize = 4 << 20;
+        let (memory, account) = (ClientMemory::default(), Account::default());
+        memory.set(&account, LENT);
+        let done = AtomicBool::new(false);
+        let seen = std::thread::scope(|threads| {
+            let watcher = threads.spawn(|| {
+                let mut seen = (u64::MAX, 0);
+                while !done.load(Ordering::Relaxed) {
+                    let taken = memory.taken();
+                    seen = (taken.min(seen.0), taken.max(seen.1));
+                }
+                seen
+            });
+            for _ in 0..20_000 {
+                let lent = memory.try_lend(u64::MAX, LENT as u64);
+                memory.count_lent(&account, 2 * LENT, LENT);
+                memory.set(&account, if lent { LENT } else { 0 });
+            }
+            done.store(true, Ordering::Relaxed);
+            watcher.join().unwrap()
+        });
+        // Once: neither twice nor missing.
+        assert!(
+            seen.0 >= LENT as u64 && seen.1 <= 2 * LENT as u64,
+            "{seen:?}"
+        );
+        assert!(memory.taken() == LENT as u64 && memory.lent() == 0);
+        memory.set(&account, 0);
+        assert!(memory.try_lend(u64::MAX, LENT as u64));
+        memory.set(&account, LENT);
+        memory.end(&account);
+        memory.count_lent(&account, LENT, LENT);
+        assert!(memory.taken() == 0 && memory.lent() == 0);
     }
 
     #[test]

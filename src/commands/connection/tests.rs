@@ -6,11 +6,13 @@ use crate::commands::table::syntax::Argument;
 use crate::exec::testing::Client;
 use crate::resp::{FREE_BYTES, Lender, Reply, Value};
 use crate::state::config::{AllowAccess, Config, Directory, Secret};
+use crate::state::eviction::STALLED_MS;
 use crate::state::{
     ClientId,
     clients::{ClientFlags, ClientInfo},
 };
 use crate::sys::clock;
+use crate::sys::testing::wait_for;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -374,6 +376,42 @@ fn replicas_take_nothing_of_what_clients_may() {
     assert_eq!(replicas, 100 * limit as u64);
 }
 
+/// The memory of a closed client may be free a while later. Others are not closed for it, nor for
+/// what is lent for the bytes of their own requests.
+#[test]
+fn memory_of_closed_clients_closes_no_others() {
+    let server = Client::new().server();
+    let config = server.config.load();
+    let limit = server.clients_limit_bytes(&config) as usize;
+    let client = |id, input: usize, output| {
+        let (id, addr) = (ClientId(id), String::new);
+        let info = ClientInfo::new(
+            id,
+            addr(),
+            addr(),
+            -1,
+            0,
+            UnixMs::NONE,
+            ClientFlags::empty(),
+        );
+        info.output_capacity.store(output, Ordering::Relaxed);
+        info.query_capacity.store(input, Ordering::Relaxed);
+        let counted = info.memory_bytes() - input;
+        server.client_memory.set(&info.account, counted);
+        Arc::new(info)
+    };
+    assert_eq!(server.lend(limit / 3, limit / 3), Some(limit / 3));
+    let closed = client(100, 0, limit);
+    server.clients.add(client(101, limit / 3, limit / 3));
+    assert_eq!(server.evict_clients(&config), []);
+    server.clients.add(client(102, 0, limit / 2));
+    // Evictions have a shortest interval.
+    wait_for("an eviction", || {
+        server.evict_clients(&config) == [ClientId(101)]
+    });
+    server.client_memory.end(&closed.account);
+}
+
 /// A client that has read nothing for a while is closed if a long reply needs its memory;
 /// a client that reads its replies stays.
 #[test]
@@ -390,17 +428,24 @@ fn a_stalled_client_makes_room_for_a_long_reply() {
         server.clients.add(Arc::new(info));
     };
     let stays = |id| server.clients.get(ClientId(id)).is_some();
-    holds(100, limit / 2, clock::unix_ms());
     holds(101, limit / 3, UnixMs::NONE);
     holds(102, MIB, UnixMs::NONE);
-    assert!(
-        server.lend(limit * 2, limit * 2).is_none(),
-        "more than there is"
-    );
+    let more_than_there_is = || server.lend(limit * 2, limit * 2);
+    assert!(more_than_there_is().is_none());
+    assert!(stays(101), "in vain");
+    holds(100, limit / 2, clock::unix_ms());
+    assert!(more_than_there_is().is_none());
     assert!(stays(101));
     assert!(server.lend(limit / 4, limit / 4).is_some());
     assert_eq!([100, 101, 102].map(stays), [true, false, true]);
     server.take_back(limit / 4);
+    // For a request that has waited as long, it may be closed sooner.
+    holds(103, limit / 3, clock::unix_ms().before(STALLED_MS / 2));
+    let config = server.config.load();
+    for (waited_ms, finds) in [(STALLED_MS, false), (STALLED_MS + 1, true)] {
+        server.find_room(&config, limit as u64 / 4, waited_ms);
+        assert_eq!(stays(103), !finds, "after {waited_ms} ms");
+    }
 }
 
 #[test]

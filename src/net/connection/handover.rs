@@ -55,7 +55,7 @@ impl Connection {
     ) -> Result<(), Request> {
         // The begun reply was taken back, and many connections may wait for workers.
         self.reply.buf.shrink_to_fit();
-        self.reply.give_back();
+        self.show_output(&executor.server().client_memory);
         let mut job = Job::new(self.session.detach(), request, executor.accesses_noted());
         job.lent = self.writes_bytes;
         job.shown = executor.retry().shown;

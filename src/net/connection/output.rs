@@ -175,17 +175,20 @@ impl Connection {
         }
         let capacity = self.backlog.capacity() + self.reply.buf.capacity() + self.held.capacity();
         info.output_capacity.store(capacity, Ordering::Relaxed);
-        self.show_memory(memory);
-        // Memory lent for a reply is now counted as the client's.
-        self.reply.give_back();
+        let lent = self.reply.hand_over();
+        let info = &self.session.info;
+        memory.count_lent(&info.account, self.counted_memory(), lent);
     }
 
     /// Updates the share of this client in the memory of all clients.
     pub(in crate::net) fn show_memory(&self, memory: &ClientMemory) {
-        let info = &self.session.info;
+        memory.set(&self.session.info.account, self.counted_memory());
+    }
+
+    /// The client's memory. That lent for the bytes of a request is counted as a loan.
+    fn counted_memory(&self) -> usize {
         let lent = self.loan.as_ref().map_or(0, Loan::input_bytes);
-        // The memory lent for the bytes of a request is counted as a loan.
-        memory.set(&info.account, info.memory_bytes().saturating_sub(lent));
+        self.session.info.memory_bytes().saturating_sub(lent)
     }
 
     /// Takes the buffers of a connection that is closed, for which it may be long until they are

@@ -11,6 +11,7 @@ use crate::commands::OUT_OF_MEMORY;
 use crate::exec::Executor;
 use crate::state::evicting::on_disk;
 use crate::state::eviction::{LONG_REQUEST, Loan, Needs, Refusal, STALLED_MS};
+use crate::sys::clock;
 use std::sync::atomic::Ordering;
 
 /// How long a client waits at most for memory.
@@ -186,10 +187,12 @@ impl Connection {
         let Some(wanted) = executor.room_for_retry(&self.session, &args, bytes, left_out) else {
             return false;
         };
+        drop(args);
         self.reply.truncate(before);
         self.reply.buf.shrink_to_fit();
         self.reply.overflowed = false;
-        self.reply.give_back();
+        // What is before it was borrowed as well.
+        self.show_output(&executor.server().client_memory);
         self.tick_replies = self.tick_replies.saturating_sub(1);
         self.wanted = wanted;
         true
@@ -202,9 +205,14 @@ impl Connection {
             let memory = &server.client_memory;
             self.loan.is_none() && memory.is_behind(self.session.info.id)
         };
+        let finds_room = || {
+            let since_ms = self.no_room_since_ms.unwrap_or(UnixMs::NONE);
+            let waited_ms = clock::unix_ms().since(since_ms);
+            server.find_room(config, self.wanted, waited_ms)
+        };
         self.has_space(executor)
             && !self.has_no_room(executor)
-            && (self.wanted == 0 || !is_behind() && server.find_room(config, self.wanted))
+            && (self.wanted == 0 || !is_behind() && finds_room())
     }
 
     /// Whether the connection is to be closed because it has waited too long for memory:
