@@ -11,13 +11,16 @@ use crate::encoding::keys;
 use crate::encoding::keys::Layout;
 use crate::encoding::system::{self, KeyspaceId};
 use crate::encoding::values::ValueRef;
-use crate::storage::corruption::corruptions;
 use crate::storage::engine::disk::Disk;
 use crate::storage::engine::options::{RocksOptions, StorageConfig};
 use crate::storage::engine::values::Owner;
 use crate::storage::engine::{ColumnFamily, Db, Engine, Keyspace, Salvage};
 use crate::storage::{DbIndex, Result};
-use rocksdb::{DBRawIteratorWithThreadMode, ErrorKind, ReadOptions, WriteBatch, WriteOptions};
+use rocksdb::{WriteBatch, WriteOptions};
+
+mod rows;
+
+use rows::{Readable, Tables};
 
 /// Bytes of rows that are copied at a time.
 const BATCH_BYTES: usize = 4 << 20;
@@ -84,33 +87,17 @@ pub fn repair(config: &StorageConfig) -> Result<Vec<String>> {
     Ok(lost)
 }
 
-fn rows_of<'a>(db: &'a Db, cf: &ColumnFamily) -> DBRawIteratorWithThreadMode<'a, Db> {
-    let mut read = ReadOptions::default();
-    read.set_total_order_seek(true);
-    read.fill_cache(false);
-    db.raw_iterator_cf_opt(cf, read)
-}
-
 /// Whether all rows can be read.
 fn is_readable(db: &Db, cf: &ColumnFamily) -> Result<bool> {
-    let mut rows = rows_of(db, cf);
-    rows.seek_to_first();
-    while rows.valid() {
+    let mut tables = Tables::new(db, cf);
+    let Some(mut rows) = tables.rows_from(&[])? else {
+        return Ok(false);
+    };
+    while rows.item().is_some() {
         rows.next();
     }
-    is_sound(&rows)
-}
-
-/// Whether an iterator has met no unreadable block.
-fn is_sound(rows: &DBRawIteratorWithThreadMode<'_, Db>) -> Result<bool> {
-    match rows.status() {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::Corruption => {
-            corruptions().note(&error);
-            Ok(false)
-        }
-        Err(error) => Err(error.into()),
-    }
+    let is_sound = rows.until().is_none();
+    Ok(rows.is_sound(&mut tables)? && is_sound)
 }
 
 /// Copies the readable rows of a DB to a new column family, which replaces the old one. Returns
@@ -119,22 +106,23 @@ fn copy_readable(engine: &Engine, db: DbIndex, keyspace: &Keyspace) -> Result<Ve
     let (id, cf) = engine.create_family()?;
     log::warn!("DB {}: the readable rows are copied", db.0);
     let mut lost = Vec::new();
-    let mut from = Vec::new();
-    loop {
-        let last = copy_from(engine, keyspace, (id, &cf), &from)?;
-        let Some(bad) = last else { break };
-        let next = first_readable_after(&engine.db, &keyspace.cf, &bad)?;
+    let mut tables = Tables::new(&engine.db, &keyspace.cf);
+    let mut next = Some(Place::default());
+    while let Some(place) = next {
+        if let Some(rows) = tables.rows_from(&place.begins)? {
+            next = copy(engine, rows, &mut tables, (id, &cf))?;
+            continue;
+        }
+        let after = first_readable_after(&mut tables, &place.begins)?;
         lost.push(format!(
             "DB {}: what stands from {} to {}",
             db.0,
-            shown(engine.layout, &bad),
-            next.as_deref()
-                .map_or("its end".to_owned(), |next| shown(engine.layout, next))
+            shown(engine.layout, &place.key),
+            after
+                .as_deref()
+                .map_or("its end".to_owned(), |key| shown(engine.layout, key))
         ));
-        match next {
-            Some(next) => from = next,
-            None => break,
-        }
+        next = after.map(Place::at);
     }
     engine.values.sync()?;
     engine.flush_families(std::slice::from_ref(&cf))?;
@@ -149,20 +137,37 @@ fn install(engine: &Engine, db: DbIndex, id: KeyspaceId) -> Result<()> {
     Ok(engine.db.flush_wal(true)?)
 }
 
-/// Copies rows from a key on. Returns the last key before an unreadable block, if there is one.
-fn copy_from(
+/// Where copying goes on.
+#[derive(Default)]
+struct Place {
+    begins: Vec<u8>,
+    /// The key at which it is, or behind which.
+    key: Vec<u8>,
+}
+
+impl Place {
+    fn at(key: Vec<u8>) -> Place {
+        let begins = key.clone();
+        Place { begins, key }
+    }
+
+    fn after(key: Vec<u8>) -> Place {
+        let begins = [&key[..], &[0]].concat();
+        Place { begins, key }
+    }
+}
+
+/// Copies rows. Returns the place at which the next ones begin, unless all are copied.
+fn copy(
     engine: &Engine,
-    keyspace: &Keyspace,
+    mut rows: Readable<'_>,
+    tables: &mut Tables<'_>,
     (id, to): (KeyspaceId, &ColumnFamily),
-    from: &[u8],
-) -> Result<Option<Vec<u8>>> {
+) -> Result<Option<Place>> {
     let mut unlogged = WriteOptions::default();
     unlogged.disable_wal(true);
     let mut batch = WriteBatch::default();
-    let mut last = from.to_vec();
-    let mut rows = rows_of(&engine.db, &keyspace.cf);
-    rows.seek(from);
-    let mut bytes = Vec::new();
+    let (mut last, mut bytes) = (Vec::new(), Vec::new());
     while let Some((key, value)) = rows.item() {
         match keys::split_base(key) {
             None => batch.put_cf(to, key, value),
@@ -188,22 +193,23 @@ fn copy_from(
         rows.next();
     }
     engine.db.write_opt(batch, &unlogged)?;
-    Ok((!is_sound(&rows)?).then_some(last))
+    Ok(match rows.is_sound(tables)? {
+        true => rows.until().map(|key| Place::at(key.to_vec())),
+        false => Some(Place::after(last)),
+    })
 }
 
-/// The first readable key after the unreadable block at `bad`; `None` if there is none.
+/// The first key after the unreadable block at `bad`; `None` if there is none.
 ///
-/// The block at which an iterator begins depends on the key alone, so the end of the unreadable
-/// blocks is found by bisection.
-fn first_readable_after(db: &Db, cf: &ColumnFamily, bad: &[u8]) -> Result<Option<Vec<u8>>> {
-    let seek = |place: &[u8]| -> Result<Option<Option<Vec<u8>>>> {
-        let mut rows = rows_of(db, cf);
-        rows.seek(place);
-        let key = rows.key().map(<[u8]>::to_vec);
-        Ok(is_sound(&rows)?.then_some(key))
+/// Whether rows can be read from a place on does not depend on what was read before, so the end of
+/// the unreadable blocks is found by bisection. Of several unreadable blocks close to each other, what
+/// is between them may be left out as well.
+fn first_readable_after(tables: &mut Tables<'_>, bad: &[u8]) -> Result<Option<Vec<u8>>> {
+    let mut seek = |place: &[u8]| -> Result<Option<Option<Vec<u8>>>> {
+        Ok(tables.rows_from(place)?.map(|rows| rows.first()))
     };
     // Seeks after all keys that share a prefix with `bad`, with ever shorter prefixes.
-    let mut low = [bad, &[0]].concat();
+    let mut low = bad.to_vec();
     let mut high = None;
     for len in (0..=bad.len()).rev() {
         let after = keys::after_prefix(&bad[..len]);

@@ -619,20 +619,78 @@ fn a_repair_leaves_out_what_cannot_be_read_and_says_what() {
     assert_has_keys(&server, KEYS);
 }
 
+/// All rows before the table used to be lost: RocksDB is at no key as long as it does not know the
+/// next one of each table.
 #[test]
-fn a_repair_continues_without_a_missing_table() {
-    let mut server = stopped(&[]);
-    let size = |path: &PathBuf| path.metadata().unwrap().len();
-    let table = with_ending(&db(&server), "sst")
-        .into_iter()
-        .max_by_key(size);
-    fs::remove_file(table.unwrap()).unwrap();
-    assert!(repair(&server).contains("lost: "));
+fn a_repair_reads_what_is_before_a_table_that_begins_with_an_unreadable_block() {
+    let mut server = Server::start(DEBUG);
+    let mut dice = fastrand::Rng::with_seed(1);
+    let mut set = |server: &Server, prefix: &str| {
+        let commands: Vec<Vec<Vec<u8>>> = (0..KEYS)
+            .map(|n| {
+                let value = std::iter::repeat_with(|| dice.u8(..)).take(200).collect();
+                vec![b"SET".to_vec(), format!("{prefix}{n}").into_bytes(), value]
+            })
+            .collect();
+        let replies = server.connect().pipeline(&commands);
+        assert!(replies.iter().all(|reply| *reply == Value::ok()));
+    };
+    // The first table has the keys a… and z…. Those of the tables with m… and p… are between them.
+    set(&server, "a");
+    set(&server, "z");
+    server.terminate();
+    let mut tables = Vec::new();
+    for prefix in ["m", "p"] {
+        let before = with_ending(&db(&server), "sst");
+        server.spawn();
+        set(&server, prefix);
+        server.terminate();
+        let mut new = with_ending(&db(&server), "sst");
+        new.retain(|table| !before.contains(table) && table.metadata().unwrap().len() > 400_000);
+        flip(&new[0], 1000);
+        tables.extend(new);
+    }
+    assert_eq!(tables.len(), 2);
+    let output = repair(&server);
+    for (table, prefix) in tables.iter().zip(["m", "p"]) {
+        assert!(output.contains(name_of(table)), "{output}");
+        let lost = format!("what stands from the key \"{prefix}0\" to the key \"{prefix}");
+        assert!(output.contains(&lost), "{output}");
+    }
     server.spawn();
     let mut conn = server.connect();
+    let mut count = |prefix: &str| {
+        let keys = (0..KEYS).map(|n| vec![b"STRLEN".to_vec(), format!("{prefix}{n}").into_bytes()]);
+        let found = conn.pipeline(&keys.collect::<Vec<_>>());
+        let found = found.iter().filter(|reply| **reply == Value::Int(200));
+        found.count() as i64
+    };
+    for whole in ["a", "z"] {
+        assert_eq!(count(whole), KEYS);
+    }
+    for damaged in ["m", "p"] {
+        let lost = KEYS - count(damaged);
+        assert!((1..100).contains(&lost), "one block is lost: {lost}");
+    }
     assert_sound(&mut conn);
-    set_keys(&mut conn, 0, KEYS);
-    assert_has_keys(&server, KEYS);
+}
+
+#[test]
+fn a_repair_continues_without_a_table_that_cannot_be_opened() {
+    let size = |path: &PathBuf| path.metadata().unwrap().len();
+    let last_byte = |path: &Path| flip(path, path.metadata().unwrap().len() as usize - 1);
+    let remove = |path: &Path| fs::remove_file(path).unwrap();
+    for damage in [&last_byte as &dyn Fn(&Path), &remove] {
+        let mut server = stopped(&[]);
+        let tables = with_ending(&db(&server), "sst").into_iter();
+        damage(&tables.max_by_key(size).unwrap());
+        assert!(repair(&server).contains("lost: "));
+        server.spawn();
+        let mut conn = server.connect();
+        assert_sound(&mut conn);
+        set_keys(&mut conn, 0, KEYS);
+        assert_has_keys(&server, KEYS);
+    }
 }
 
 #[test]
@@ -652,22 +710,24 @@ fn a_repair_and_a_server_do_not_meet() {
 /// One corrupt block stopped all writes permanently once a compaction read it.
 #[test]
 fn a_corrupt_table_is_set_aside_and_writes_continue() {
+    // In one table of the first level, which each compaction of that level reads.
+    const FIRST: i64 = 10_000;
     let flags = [
         DEBUG,
         &[
             "--rocksdb.write-buffer-size",
-            "1mb",
+            "4mb",
             "--rocksdb.target-file-size",
             "1mb",
         ],
     ];
     let mut server = Server::start(&flags.concat());
-    assert_eq!(fill(&mut server.connect(), 0, 30_000), 0);
+    assert_eq!(fill(&mut server.connect(), 0, FIRST), 0);
     server.terminate();
     let table = rot(&db(&server));
     server.spawn();
     let mut conn = server.connect();
-    let (mut keys, mut refused) = (30_000, 0);
+    let (mut keys, mut refused) = (FIRST, 0);
     let mut write_more = |conn: &mut Conn| {
         refused += fill(conn, keys, keys + 30_000);
         keys += 30_000;
@@ -685,7 +745,7 @@ fn a_corrupt_table_is_set_aside_and_writes_continue() {
     assert_eq!(conn.info_text("storage", "storage_status"), "corrupt");
     assert!(server.log().contains("is put aside"));
     let mut errors = 0;
-    for n in 0..30_000 {
+    for n in 0..FIRST {
         match conn.cmd(&format!("STRLEN {}", name(n))) {
             Value::Error(text) => {
                 errors += 1;

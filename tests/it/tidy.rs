@@ -99,6 +99,7 @@ const UNSAFE: &[&str] = &[
     "src/storage/memtable/segments/tests.rs",
     "src/storage/memtable/testing.rs",
     "src/storage/memtable/tests.rs",
+    "src/storage/repair/rows.rs",
     "src/storage/rot.rs",
     "src/storage/engine/wal.rs",
     "src/storage/engine/wal/marks.rs",
