@@ -130,6 +130,8 @@ impl Executor {
             false => None,
         };
         if job.wanted == 0 {
+            // The attempt may have taken long.
+            self.read_clock();
             job.wanted_since_ms = self.tick.now_ms;
         }
         job.wanted = wanted.unwrap_or(0);

@@ -50,8 +50,9 @@ const REPLICA_LEAST: u64 = 16 << 10;
 /// A client that has neither read nor sent a byte for so long may be closed for others.
 pub const STALLED_MS: u64 = 10_000;
 /// The same for a request that has waited as long for memory: behind many such clients it would wait
-/// for each of them.
-const STALLED_BEFORE_LONG_WAITS_MS: u64 = 1_000;
+/// for each of them. The kernel reports room in the buffer of a socket when a third of it is free, so
+/// that seconds pass between two bytes to a slow reader.
+const STALLED_FOR_LONG_WAIT_MS: u64 = 5_000;
 
 impl Server {
     /// The limit for the buffers of all clients: the configured one, at most what the caches
@@ -117,8 +118,8 @@ impl Server {
         Measured::of(clients)
     }
 
-    /// Bytes beyond `limit`: of these clients' accounts, and of what is lent. Closed clients are not
-    /// among them, though their memory may not be free yet.
+    /// Bytes beyond `limit`: of these clients' accounts, and of what is lent. Accounts of closed
+    /// clients are not among them, though their memory may not be free yet.
     fn excess_of(&self, clients: &[Measured], limit: u64) -> u64 {
         let accounts = clients.iter().map(|measured| &measured.client.account);
         let held: u64 = accounts.map(Account::held).sum();
@@ -177,13 +178,13 @@ impl Server {
     /// for that. `now`: their memory counts as free at once, although their threads free it a moment
     /// later.
     fn evict_stalled(&self, limit: u64, bytes: u64, waited_ms: u64, now: bool) {
-        let clients = self.measure_clients();
         let Some(left) = limit.checked_sub(bytes) else {
             return;
         };
+        let clients = self.measure_clients();
         let excess = self.excess_of(&clients, left);
         let stalled_ms = match waited_ms > STALLED_MS {
-            true => STALLED_BEFORE_LONG_WAITS_MS,
+            true => STALLED_FOR_LONG_WAIT_MS,
             false => STALLED_MS,
         };
         let since_ms = clock::unix_ms().before(stalled_ms);

@@ -15,7 +15,7 @@ use crate::storage::engine::disk::Disk;
 use crate::storage::engine::options::{RocksOptions, StorageConfig};
 use crate::storage::engine::values::Owner;
 use crate::storage::engine::{ColumnFamily, Db, Engine, Keyspace, Salvage};
-use crate::storage::{DbIndex, Result};
+use crate::storage::{DbIndex, Result, StorageError};
 use rocksdb::{WriteBatch, WriteOptions};
 
 mod rows;
@@ -96,8 +96,7 @@ fn is_readable(db: &Db, cf: &ColumnFamily) -> Result<bool> {
     while rows.item().is_some() {
         rows.next();
     }
-    let is_sound = rows.until().is_none();
-    Ok(rows.is_sound(&mut tables)? && is_sound)
+    Ok(rows.until().is_none() && rows.is_sound(&mut tables)?)
 }
 
 /// Copies the readable rows of a DB to a new column family, which replaces the old one. Returns
@@ -114,6 +113,11 @@ fn copy_readable(engine: &Engine, db: DbIndex, keyspace: &Keyspace) -> Result<Ve
             continue;
         }
         let after = first_readable_after(&mut tables, &place.begins)?;
+        if place.begins.is_empty() && after.is_none() {
+            let why = tables.last_error();
+            let text = format!("nothing of DB {} can be read: {why}", db.0);
+            return Err(StorageError::Damaged(text));
+        }
         lost.push(format!(
             "DB {}: what stands from {} to {}",
             db.0,

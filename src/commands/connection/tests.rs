@@ -433,14 +433,14 @@ fn a_stalled_client_makes_room_for_a_long_reply() {
     let more_than_there_is = || server.lend(limit * 2, limit * 2);
     assert!(more_than_there_is().is_none());
     assert!(stays(101), "in vain");
-    holds(100, limit / 2, clock::unix_ms());
+    holds(100, limit / 2, clock::unix_ms() + 60_000);
     assert!(more_than_there_is().is_none());
     assert!(stays(101));
     assert!(server.lend(limit / 4, limit / 4).is_some());
     assert_eq!([100, 101, 102].map(stays), [true, false, true]);
     server.take_back(limit / 4);
     // For a request that has waited as long, it may be closed sooner.
-    holds(103, limit / 3, clock::unix_ms().before(STALLED_MS / 2));
+    holds(103, limit / 3, clock::unix_ms().before(STALLED_MS * 3 / 4));
     let config = server.config.load();
     for (waited_ms, finds) in [(STALLED_MS, false), (STALLED_MS + 1, true)] {
         server.find_room(&config, limit as u64 / 4, waited_ms);

@@ -206,8 +206,8 @@ impl Connection {
             self.loan.is_none() && memory.is_behind(self.session.info.id)
         };
         let finds_room = || {
-            let since_ms = self.no_room_since_ms.unwrap_or(UnixMs::NONE);
-            let waited_ms = clock::unix_ms().since(since_ms);
+            let now_ms = clock::unix_ms();
+            let waited_ms = (self.no_room_since_ms).map_or(0, |since_ms| now_ms.since(since_ms));
             server.find_room(config, self.wanted, waited_ms)
         };
         self.has_space(executor)

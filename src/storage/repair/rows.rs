@@ -26,6 +26,7 @@ pub(super) struct Tables<'a> {
     cf: &'a ColumnFamily,
     /// Those in which an unreadable block was met, with their first keys.
     damaged: BTreeMap<Table, Vec<u8>>,
+    last_error: String,
 }
 
 impl<'a> Tables<'a> {
@@ -35,7 +36,13 @@ impl<'a> Tables<'a> {
             db,
             cf,
             damaged: BTreeMap::new(),
+            last_error: String::new(),
         }
+    }
+
+    /// What RocksDB said of the unreadable block that was met last.
+    pub(super) fn last_error(&self) -> &str {
+        &self.last_error
     }
 
     /// Rows from `place` on, without the damaged tables that begin after it; `None` if they cannot be
@@ -60,6 +67,7 @@ impl<'a> Tables<'a> {
 
     /// Notes the table that an error names. Returns its first key if it was not known.
     fn note(&mut self, message: &str) -> Result<Option<Vec<u8>>> {
+        message.clone_into(&mut self.last_error);
         let number = file_named_in(message).and_then(|file| number_of(&file));
         if number.is_some_and(|number| self.damaged.contains_key(&number)) {
             return Ok(None);
