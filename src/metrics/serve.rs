@@ -178,7 +178,7 @@ fn bind(config: &Config) -> Result<Vec<Listener>, MetricsError> {
     let hosts = config.metrics_bind.iter().filter(|_| port != 0);
     for text in hosts {
         let host = text.trim_start_matches('-');
-        match bind_tcp(host, port, BACKLOG) {
+        match bind_tcp(host, port, Some(BACKLOG)) {
             Ok(listener) => listeners.push(Listener::Tcp(listener)),
             Err(error) if may_be_missing(&error, text.starts_with('-')) => {
                 log::info!("not listening on {host} for metrics: {error}");

@@ -112,11 +112,17 @@ impl Address {
 
 /// Binds these addresses. As in Redis, an optional address that the machine does not have is
 /// skipped, and so is one of a protocol that it does not support. An address in use is an
-/// error.
-fn bind_all(wanted: &[(Address, bool)], backlog: u32) -> Result<Vec<Listener>, ListenError> {
+/// error. Without `backlog` the sockets do not listen.
+fn bind_all(
+    wanted: &[(Address, bool)],
+    backlog: Option<u32>,
+) -> Result<Vec<Listener>, ListenError> {
     let mut bound = Vec::new();
     for (address, optional) in wanted {
         let Address { host, port, .. } = address;
+        if has_bound(&bound, address_at(host, *port)) {
+            return Err(ListenError::Twice(format!("{host}:{port}")));
+        }
         match bind_tcp(host, *port, backlog) {
             Ok(listener) => bound.push(Listener::Tcp(listener, address.clone())),
             Err(error) if may_be_missing(&error, *optional) => {
@@ -127,9 +133,6 @@ fn bind_all(wanted: &[(Address, bool)], backlog: u32) -> Result<Vec<Listener>, L
                 let kind = error.kind();
                 let in_use = kind == io::ErrorKind::AddrInUse;
                 let is_port = in_use || kind == io::ErrorKind::PermissionDenied;
-                if in_use && has_bound(&bound, address_at(host, *port)) {
-                    return Err(ListenError::Twice(name));
-                }
                 return Err(ListenError::Bind {
                     parameter: match is_port {
                         true => address.port_parameter(),
@@ -144,7 +147,7 @@ fn bind_all(wanted: &[(Address, bool)], backlog: u32) -> Result<Vec<Listener>, L
     Ok(bound)
 }
 
-/// Whether one of these sockets listens on the address.
+/// Whether one of these sockets has the address.
 fn has_bound(bound: &[Listener], there: io::Result<SocketAddr>) -> bool {
     let Ok(there) = there else {
         return false;
@@ -168,7 +171,7 @@ impl Listeners {
     /// # Errors
     /// An address cannot be bound; see [`bind_all`] for which may be left out.
     pub fn bind(config: &Config) -> Result<Listeners, ListenError> {
-        let mut all = bind_all(&Address::all(config), config.tcp_backlog)?;
+        let mut all = bind_all(&Address::all(config), Some(config.tcp_backlog))?;
         if let Some(path) = config.path(&config.unixsocket) {
             let bound = bind_unix(&path, config.unixsocketperm);
             let listener = bound.map_err(|error| ListenError::Bind {
@@ -196,7 +199,8 @@ impl Listeners {
     /// # Errors
     /// As [`Listeners::bind`].
     pub fn check(config: &Config) -> Result<(), ListenError> {
-        bind_all(&Address::all(config), config.tcp_backlog)?;
+        // A client that connects now would lose its connection when the socket is closed.
+        bind_all(&Address::all(config), None)?;
         let path = config.path(&config.unixsocket).unwrap_or_default();
         match path.parent() {
             Some(folder) if !folder.is_dir() => Err(ListenError::Bind {
@@ -250,13 +254,13 @@ impl Listeners {
             .into_iter()
             .filter(|(address, _)| !has(&kept, address))
             .collect();
-        let mut bound = bind_all(&missing, config.tcp_backlog);
+        let mut bound = bind_all(&missing, Some(config.tcp_backlog));
         if bound.is_err() && !leaving.is_empty() {
             // An old address may conflict with a new one, as `*` does with every address.
             let old: Vec<_> = leaving.drain(..).filter_map(address_of).collect();
-            bound = bind_all(&missing, config.tcp_backlog);
+            bound = bind_all(&missing, Some(config.tcp_backlog));
             if bound.is_err() {
-                leaving = bind_all(&old, config.tcp_backlog).unwrap_or_else(|error| {
+                leaving = bind_all(&old, Some(config.tcp_backlog)).unwrap_or_else(|error| {
                     log::error!("cannot go back to the old address: {error}");
                     Vec::new()
                 });

@@ -7,11 +7,12 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
-/// Listens on a TCP address; `host` is as `bind` has it, without `-`.
+/// Listens on a TCP address; `host` is as `bind` has it, without `-`. Without `backlog` the socket
+/// only takes the address: clients are refused as before.
 ///
 /// # Errors
 /// What the system reports.
-pub fn bind_tcp(host: &str, port: u16, backlog: u32) -> io::Result<TcpListener> {
+pub fn bind_tcp(host: &str, port: u16, backlog: Option<u32>) -> io::Result<TcpListener> {
     let address = address_at(host, port)?;
     let socket = Socket::new(
         Domain::for_address(address),
@@ -23,7 +24,9 @@ pub fn bind_tcp(host: &str, port: u16, backlog: u32) -> io::Result<TcpListener> 
         socket.set_only_v6(true)?;
     }
     socket.bind(&SockAddr::from(address))?;
-    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    if let Some(backlog) = backlog {
+        socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    }
     socket.set_nonblocking(true)?;
     Ok(TcpListener::from_std(socket.into()))
 }

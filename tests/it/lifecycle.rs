@@ -5,10 +5,10 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::server::{binary, free_port};
-use crate::support::{Conn, Server, Value, args, oracle, unix_ms, wait_for, wait_within};
+use crate::support::{Conn, DEADLINE, Server, Value, args, oracle, unix_ms, wait_for, wait_within};
 
 /// Appends numbers to a list until the connection ends; returns how many were acknowledged
 /// and how many were sent.
@@ -351,6 +351,30 @@ fn a_port_in_use_is_named() {
     assert!(text.contains(&first.port().to_string()), "{text}");
     first.connect().must("PING");
     assert!(pidfile.exists(), "it removed the file of the first server");
+}
+
+/// A start on an empty directory listened for a moment, to see whether it could, and reset the
+/// connections of that moment.
+#[test]
+fn the_first_connection_that_is_accepted_is_served() {
+    for _ in 0..10 {
+        let mut server = Server::prepare(&[]);
+        let address = format!("127.0.0.1:{}", server.port());
+        std::thread::scope(|threads| {
+            let first = threads.spawn(|| {
+                let deadline = Instant::now() + DEADLINE;
+                loop {
+                    if let Ok(mut conn) = Conn::open(&address) {
+                        return conn.cmd("PING");
+                    }
+                    assert!(Instant::now() < deadline, "the server does not listen");
+                    std::thread::yield_now();
+                }
+            });
+            server.spawn();
+            assert_eq!(first.join().unwrap(), Value::simple("PONG"));
+        });
+    }
 }
 
 #[test]
