@@ -61,6 +61,11 @@ const RETRY_NO_ROOM: (Duration, Duration) = (Duration::from_secs(5), Duration::f
 const MORE_ROOM: u64 = 10;
 /// Longest blocking wait.
 const NAP: Duration = Duration::from_millis(100);
+/// How long a replica that is to take over may take to learn a new id of the history, how soon it is
+/// asked again, and what it answers meanwhile.
+const NEW_ID_WAIT: Duration = Duration::from_secs(1);
+const NEW_ID_RETRY: Duration = Duration::from_millis(10);
+const NOT_MY_ID: &str = "replid must match my replid.";
 /// Interval of acknowledgements.
 const ACK_EVERY: Duration = Duration::from_secs(1);
 /// The same while the replica makes progress.
@@ -325,9 +330,14 @@ impl<'s> Follower<'s> {
     }
 
     fn nap(&self) {
+        self.pause(NAP);
+    }
+
+    /// Waits for so long, unless another master is wanted before.
+    fn pause(&self, time: Duration) {
         let now = self.server.replication.desired().clone();
         if now.is_still(self.desired) {
-            self.server.replication.wait_for_change(&now, NAP);
+            self.server.replication.wait_for_change(&now, time);
         }
     }
 
@@ -487,13 +497,26 @@ impl<'s> Follower<'s> {
     /// Sends PSYNC with a position of a history. Returns the answer.
     fn send_psync(&mut self, peer: &mut Peer<'_>, id: &str, next: Position) -> Result<String, End> {
         let next = next.to_string();
-        let mut psync: Vec<&[u8]> = vec![b"PSYNC", id.as_bytes(), next.as_bytes()];
         let failing_over = self.server.replication.desired().failover.is_some();
         if !failing_over {
-            return peer.ask(&psync);
+            return peer.ask(&[b"PSYNC", id.as_bytes(), next.as_bytes()]);
         }
-        psync.push(b"FAILOVER");
-        let answer = peer.ask(&psync)?;
+        let mut ask = |id: &str| peer.ask(&[b"PSYNC", id.as_bytes(), next.as_bytes(), b"FAILOVER"]);
+        let names_another = |answer: &str| answer.ends_with(NOT_MY_ID);
+        // A forced failover does not wait for the replica, which may not have been told yet that the
+        // history has a new id.
+        let mut answer = ask(id)?;
+        let began = Instant::now();
+        while names_another(&answer) && began.elapsed() < NEW_ID_WAIT {
+            self.pause(NEW_ID_RETRY);
+            self.check_wanted()?;
+            answer = ask(id)?;
+        }
+        for ancestor in self.server.engine.history().ancestors.iter().rev() {
+            if names_another(&answer) {
+                answer = ask(&ancestor.id)?;
+            }
+        }
         match answer.starts_with('+') {
             true => self.complete_failover(),
             false => return Err(refused("PSYNC", &answer)),
