@@ -6,7 +6,8 @@ mod names;
 mod source;
 mod visibility;
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use quote::ToTokens;
 use source::{Graph, Source, named, sources};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::spanned::Spanned;
@@ -560,6 +561,55 @@ fn is_written_time(time: &syn::Expr) -> bool {
         syn::Expr::Call(call) => call.args.iter().all(|arg| matches!(arg, syn::Expr::Lit(_))),
         syn::Expr::Path(_) => true,
         _ => false,
+    }
+}
+
+/// What is left out of a suite is covered by tests of ours, which the lists name as `path.rs::name`:
+/// whoever renames one finds the lists here, and not only when that suite runs.
+#[test]
+fn tests_that_lists_name_are_there() {
+    let sources = sources(&["src", "tests"]);
+    let tests: BTreeSet<String> = sources.iter().flat_map(tests_of).collect();
+    let lists = source::texts("tests/tcl", "tsv");
+    let named: BTreeSet<&str> = lists
+        .iter()
+        .flat_map(|list| list.split_whitespace())
+        .filter(|word| word.contains(".rs::"))
+        .collect();
+    assert!(named.len() > 50, "only {named:?}");
+    let missing: Vec<&&str> = named
+        .iter()
+        .filter(|name| !tests.contains(**name))
+        .collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// The tests of a file, as `path.rs::name`. Some stand in a macro.
+fn tests_of(source: &Source) -> Vec<String> {
+    let mut names = Vec::new();
+    collect_tests(source.file.to_token_stream(), &mut names);
+    let path = &source.path;
+    names.iter().map(|name| format!("{path}::{name}")).collect()
+}
+
+/// The names of functions with `#[test]`.
+fn collect_tests(tokens: TokenStream, names: &mut Vec<String>) {
+    let mut tokens = tokens.into_iter();
+    let mut is_test = false;
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Ident(word) if word == "fn" => {
+                let name = tokens.next().filter(|_| is_test);
+                names.extend(name.map(|name| name.to_string()));
+                is_test = false;
+            }
+            TokenTree::Group(group) => {
+                let is_bracket = group.delimiter() == Delimiter::Bracket;
+                is_test |= is_bracket && group.stream().to_string() == "test";
+                collect_tests(group.stream(), names);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -26,18 +26,27 @@ pub fn sources(dirs: &[&str]) -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
     for dir in dirs {
-        collect(&root.join(dir), &mut files);
+        collect(&root.join(dir), "rs", &mut files);
     }
     files.sort();
     files.iter().map(|file| read(root, file)).collect()
 }
 
-fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
+/// The contents of all files with this extension under a directory of the package.
+pub fn texts(dir: &str, extension: &str) -> Vec<String> {
+    let mut files = Vec::new();
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join(dir);
+    collect(&dir, extension, &mut files);
+    let texts = files.iter().map(fs::read_to_string);
+    texts.map(|text| text.expect("a readable file")).collect()
+}
+
+fn collect(dir: &Path, extension: &str, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).expect("a readable directory") {
         let path = entry.expect("a directory entry").path();
         if path.is_dir() {
-            collect(&path, files);
-        } else if path.extension().is_some_and(|e| e == "rs") {
+            collect(&path, extension, files);
+        } else if path.extension().is_some_and(|e| e == extension) {
             files.push(path);
         }
     }
