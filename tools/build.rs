@@ -7,11 +7,12 @@ mod lua;
 use std::env;
 use std::path::PathBuf;
 
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     "src/storage/engine/disk/files.cc",
     "src/storage/engine/figures/figures.cc",
     "src/storage/memtable/rep.cc",
     "src/storage/engine/reserve.cc",
+    "src/storage/engine/salvage/manifest.cc",
     "src/storage/rot/listener.cc",
     "src/storage/engine/wal/files.cc",
 ];

@@ -47,7 +47,7 @@ pub use fail_point::fail_point;
 pub use files::is_copy;
 pub use keyspace::Keyspace;
 pub(super) use open::read_counts;
-pub(super) use salvage::Salvage;
+pub(super) use salvage::{LostTable, Salvage};
 pub(super) use snapshot::{FilesInUse, KeepFiles, ReadSnapshot};
 
 use crate::base::hash::SharedHash;
@@ -205,14 +205,27 @@ impl Engine {
     /// [`StorageError::Damaged`] if parts of the database are missing; otherwise what RocksDB
     /// reports, for instance that another process has the directory open.
     pub fn open(config: StorageConfig) -> Result<Arc<Engine>> {
+        Engine::open_and_mend(config, true)
+    }
+
+    /// Opens a database that may have unreadable rows. It is not [mended](mend) if it has to be, since
+    /// that reads all rows: its counts may be wrong.
+    ///
+    /// # Errors
+    /// As of [`Engine::open`].
+    pub(super) fn open_unmended(config: StorageConfig) -> Result<Arc<Engine>> {
+        Engine::open_and_mend(config, false)
+    }
+
+    fn open_and_mend(config: StorageConfig, mends: bool) -> Result<Arc<Engine>> {
         let dir = config.dir.clone();
-        Engine::open_as_it_is(config.within_quota()).map_err(|error| match error {
+        Engine::open_as_it_is(config.within_quota(), mends).map_err(|error| match error {
             StorageError::RocksDb(error) => whole::unreadable(&dir, error),
             other => other,
         })
     }
 
-    fn open_as_it_is(config: StorageConfig) -> Result<Arc<Engine>> {
+    fn open_as_it_is(config: StorageConfig, mends: bool) -> Result<Arc<Engine>> {
         whole::refuse_full(&config.dir)?;
         create_dir_all(&config.dir).map_err(|error| {
             StorageError::Format(format!("cannot make {}: {error}", config.dir.display()))
@@ -252,7 +265,7 @@ impl Engine {
             config.databases,
             is_unmended,
         )?;
-        if is_unmended {
+        if is_unmended && mends {
             mend::recount(&db, &system_cf, layout, &keyspaces, &mut state)?;
             whole::set_mended(&config.dir)?;
         }

@@ -1,11 +1,11 @@
 //! `kedis-server --repair`: saves what can be read of a damaged database, and reports what is lost.
-//! Files that it takes out of use are not removed, but moved to `lost` in the directory of the
-//! database.
+//! Files that it takes out of use are copied to `lost` in the directory of the database.
 //!
-//! The steps, each only if the ones before do not suffice: the log is cut where it cannot be read
-//! on; the newest manifest whose files all exist is used; without one, RocksDB makes a manifest of
-//! the tables that it can read. Then all rows are read: a DB with unreadable blocks is copied
-//! without them. Finally the rows are made to agree with each other.
+//! The log is cut where it cannot be read on. Tables that are missing or cannot be opened are taken
+//! out of the manifest. If that cannot be read, the newest one is used with which the database can be
+//! opened; without one, RocksDB makes a manifest of the tables that it can read. Then all rows are
+//! read: a DB with unreadable blocks is copied without them. Finally the rows are made to agree with
+//! each other.
 
 use crate::encoding::keys;
 use crate::encoding::keys::Layout;
@@ -14,7 +14,7 @@ use crate::encoding::values::ValueRef;
 use crate::storage::engine::disk::Disk;
 use crate::storage::engine::options::{RocksOptions, StorageConfig};
 use crate::storage::engine::values::Owner;
-use crate::storage::engine::{ColumnFamily, Db, Engine, Keyspace, Salvage};
+use crate::storage::engine::{ColumnFamily, Db, Engine, Keyspace, LostTable, Salvage};
 use crate::storage::{DbIndex, Result, StorageError};
 use rocksdb::{WriteBatch, WriteOptions};
 
@@ -35,20 +35,22 @@ const FAULTS_TOLD: usize = 20;
 pub fn repair(config: &StorageConfig) -> Result<Vec<String>> {
     let disk = Disk::open(&config.dir, 0, 0);
     let options = RocksOptions::new(config, &disk)?;
-    let mut lost = Salvage::new(&config.dir)?.run(&options)?;
+    let salvaged = Salvage::new(&config.dir)?.run(&options)?;
     let config = StorageConfig {
         accept_data_loss: true,
         ..config.clone()
     };
-    let engine = match Engine::open(config.clone()) {
+    let engine = match Engine::open_unmended(config.clone()) {
         Ok(engine) => engine,
         Err(error) => {
-            // Of large data a start reads only the binlog, and mending empties that.
+            // Of what may be large, a start reads only the binlog, which is emptied then.
             log::warn!("{error}");
             Salvage::new(&config.dir)?.set_unmended()?;
-            Engine::open(config.clone())?
+            Engine::open_unmended(config.clone())?
         }
     };
+    let mut lost = salvaged.lost;
+    lost.extend(salvaged.tables.iter().map(|table| told(&engine, table)));
     let before = lost.len();
     for (db, keyspace) in engine.all_keyspaces() {
         if !is_readable(&engine.db, &keyspace.cf)? {
@@ -85,6 +87,24 @@ pub fn repair(config: &StorageConfig) -> Result<Vec<String>> {
     }
     engine.flush_memtables()?;
     Ok(lost)
+}
+
+/// What is lost with a table, in words.
+fn told(engine: &Engine, table: &LostTable) -> String {
+    let LostTable { name, why, .. } = table;
+    if table.is_of_binlog() {
+        return format!("{name}, a table of the binlog: replicas copy everything anew ({why})");
+    }
+    let mut all = engine.all_keyspaces().into_iter();
+    let found = all.find(|(_, keyspace)| keyspace.id.column_family() == table.family);
+    let whose = found.map_or(table.family.clone(), |(db, _)| format!("DB {}", db.0));
+    let (first, last) = &table.keys;
+    format!(
+        "{whose}: what the table {name} has from {} to {}; what it deleted or overwrote may be back \
+         ({why})",
+        shown(engine.layout, first),
+        shown(engine.layout, last),
+    )
 }
 
 /// Whether all rows can be read.

@@ -4,12 +4,15 @@
 //! thousands of acknowledged keys; without the log it started without a message. A directory
 //! without `CURRENT` was taken for an empty one, and its tables were removed.
 
+mod repair;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::support::server::free_port;
 use crate::support::{Conn, DEADLINE, Server, Value, wait_for, wait_within};
+use repair::repair;
 
 const KEYS: i64 = 2000;
 
@@ -257,16 +260,21 @@ fn restart_machine(server: &Server) {
 /// RocksDB refuses a manifest that has zeros in its last record.
 #[test]
 fn what_was_not_synced_of_a_manifest_is_no_damage() {
-    let mut server = killed(&[]);
-    let current = fs::read_to_string(db(&server).join("CURRENT")).unwrap();
-    let manifest = db(&server).join(current.trim_end());
-    restart_machine(&server);
-    let whole = fs::read(&manifest).unwrap();
-    // A record of 100 bytes, of which only the header has reached the disk.
-    let torn = [&whole[..], &[1, 2, 3, 4, 100, 0, 1], &[0; 100]].concat();
-    fs::write(&manifest, torn).unwrap();
-    server.spawn();
-    assert_has_keys(&server, KEYS);
+    for is_repaired in [false, true] {
+        let mut server = killed(&[]);
+        let current = fs::read_to_string(db(&server).join("CURRENT")).unwrap();
+        let manifest = db(&server).join(current.trim_end());
+        restart_machine(&server);
+        let whole = fs::read(&manifest).unwrap();
+        // A record of 100 bytes, of which only the header has reached the disk.
+        let torn = [&whole[..], &[1, 2, 3, 4, 100, 0, 1], &[0; 100]].concat();
+        fs::write(&manifest, torn).unwrap();
+        if is_repaired {
+            assert!(repair(&server).contains("the database is whole"));
+        }
+        server.spawn();
+        assert_has_keys(&server, KEYS);
+    }
 }
 
 #[test]
@@ -506,9 +514,8 @@ fn rot(dir: &Path) -> String {
     name_of(&table).to_owned()
 }
 
-/// The largest table of a column family.
-fn table_of(dir: &Path, family: &str) -> PathBuf {
-    let size = |path: &PathBuf| path.metadata().unwrap().len();
+/// The tables of a column family.
+fn tables_of(dir: &Path, family: &str) -> Vec<PathBuf> {
     // Its properties name the column family.
     let name = format!("name{family}").into_bytes();
     let holds_rows = |path: &PathBuf| {
@@ -516,7 +523,14 @@ fn table_of(dir: &Path, family: &str) -> PathBuf {
         bytes.windows(name.len()).any(|word| word == name)
     };
     let tables = with_ending(dir, "sst").into_iter();
-    tables.filter(holds_rows).max_by_key(size).unwrap()
+    tables.filter(holds_rows).collect()
+}
+
+/// The largest table of a column family.
+fn table_of(dir: &Path, family: &str) -> PathBuf {
+    let size = |path: &PathBuf| path.metadata().unwrap().len();
+    let tables = tables_of(dir, family).into_iter();
+    tables.max_by_key(size).unwrap()
 }
 
 /// After a crash of the machine the copy could be missing although SAVE had replied OK.
@@ -545,200 +559,6 @@ fn a_copy_whose_directory_is_not_synced_is_no_copy() {
             "ok"
         );
     }
-}
-
-/// Runs `--repair`; returns its messages.
-fn repair(server: &Server) -> String {
-    let output = run(server, &["--repair"]);
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{text}");
-    text
-}
-
-#[test]
-fn a_whole_database_needs_no_repair() {
-    let mut server = stopped(&[]);
-    assert!(repair(&server).contains("the database is whole"));
-    server.spawn();
-    assert_has_keys(&server, KEYS);
-}
-
-#[test]
-fn a_repair_finds_the_manifest_again() {
-    let mut server = stopped(&[]);
-    let current = db(&server).join("CURRENT");
-    let manifest = fs::read_to_string(&current).unwrap();
-    for text in [None, Some(""), Some("MANIFEST-999999\n")] {
-        match text {
-            None => fs::remove_file(&current).unwrap(),
-            Some(text) => fs::write(&current, text).unwrap(),
-        }
-        let output = repair(&server);
-        assert!(output.contains("the database is whole"), "{output}");
-        server.spawn();
-        assert_has_keys(&server, KEYS);
-        server.terminate();
-    }
-    // Without a manifest, a new one is made from the tables.
-    fs::remove_file(&current).unwrap();
-    for entry in fs::read_dir(db(&server)).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap();
-        if name.starts_with("MANIFEST-") {
-            fs::remove_file(path).unwrap();
-        }
-    }
-    assert!(!manifest.is_empty());
-    let output = repair(&server);
-    assert!(
-        output.contains("lost: what the manifest alone knew"),
-        "{output}"
-    );
-    server.spawn();
-    assert_has_keys(&server, KEYS);
-}
-
-#[test]
-fn a_repair_leaves_out_what_cannot_be_read_and_says_what() {
-    let mut server = stopped(&[]);
-    let table = rot(&db(&server));
-    let output = repair(&server);
-    assert!(output.contains("lost: DB 0: what stands from"), "{output}");
-    assert!(output.contains(&table), "{output}");
-    server.spawn();
-    let mut conn = server.connect();
-    let keys = conn.must("DBSIZE").int();
-    assert!(
-        (KEYS / 2..KEYS).contains(&keys),
-        "one block is lost: {keys}"
-    );
-    assert_sound(&mut conn);
-    assert_eq!(conn.info_text("storage", "storage_status"), "ok");
-    conn.hello3();
-    let found = (0..KEYS).filter(|n| {
-        let reply = conn.must(&format!("GET key{n}"));
-        assert!(reply == Value::Null || reply == Value::bulk(format!("value{n}")));
-        reply != Value::Null
-    });
-    assert_eq!(found.count() as i64, keys);
-    set_keys(&mut server.connect(), 0, KEYS);
-    assert_has_keys(&server, KEYS);
-}
-
-/// All rows before the table used to be lost: RocksDB is at no key as long as it does not know the
-/// next one of each table.
-#[test]
-fn a_repair_reads_what_is_before_a_table_that_begins_with_an_unreadable_block() {
-    let mut server = Server::start(DEBUG);
-    let mut dice = fastrand::Rng::with_seed(1);
-    let mut set = |server: &Server, prefix: &str| {
-        let commands: Vec<Vec<Vec<u8>>> = (0..KEYS)
-            .map(|n| {
-                let value = std::iter::repeat_with(|| dice.u8(..)).take(200).collect();
-                vec![b"SET".to_vec(), format!("{prefix}{n}").into_bytes(), value]
-            })
-            .collect();
-        let replies = server.connect().pipeline(&commands);
-        assert!(replies.iter().all(|reply| *reply == Value::ok()));
-    };
-    // The first table has the keys a… and z…. Those of the tables with m… and p… are between them.
-    set(&server, "a");
-    set(&server, "z");
-    server.terminate();
-    let mut tables = Vec::new();
-    for prefix in ["m", "p"] {
-        let before = with_ending(&db(&server), "sst");
-        server.spawn();
-        set(&server, prefix);
-        server.terminate();
-        let mut new = with_ending(&db(&server), "sst");
-        new.retain(|table| !before.contains(table) && table.metadata().unwrap().len() > 400_000);
-        flip(&new[0], 1000);
-        tables.extend(new);
-    }
-    assert_eq!(tables.len(), 2);
-    let output = repair(&server);
-    for (table, prefix) in tables.iter().zip(["m", "p"]) {
-        assert!(output.contains(name_of(table)), "{output}");
-        let lost = format!("what stands from the key \"{prefix}0\" to the key \"{prefix}");
-        assert!(output.contains(&lost), "{output}");
-    }
-    server.spawn();
-    let mut conn = server.connect();
-    let mut count = |prefix: &str| {
-        let keys = (0..KEYS).map(|n| vec![b"STRLEN".to_vec(), format!("{prefix}{n}").into_bytes()]);
-        let found = conn.pipeline(&keys.collect::<Vec<_>>());
-        let found = found.iter().filter(|reply| **reply == Value::Int(200));
-        found.count() as i64
-    };
-    for whole in ["a", "z"] {
-        assert_eq!(count(whole), KEYS);
-    }
-    for damaged in ["m", "p"] {
-        let lost = KEYS - count(damaged);
-        assert!((1..100).contains(&lost), "one block is lost: {lost}");
-    }
-    assert_sound(&mut conn);
-}
-
-#[test]
-fn a_repair_continues_without_a_missing_table() {
-    let mut server = stopped(&[]);
-    let size = |path: &PathBuf| path.metadata().unwrap().len();
-    let table = with_ending(&db(&server), "sst")
-        .into_iter()
-        .max_by_key(size);
-    fs::remove_file(table.unwrap()).unwrap();
-    assert!(repair(&server).contains("lost: "));
-    server.spawn();
-    let mut conn = server.connect();
-    assert_sound(&mut conn);
-    set_keys(&mut conn, 0, KEYS);
-    assert_has_keys(&server, KEYS);
-}
-
-/// Nothing of its DB can be read then, which could be lost as a whole. RocksDB opens the first sixteen
-/// tables at a start, and others when they are read.
-#[test]
-fn a_repair_loses_no_db_to_a_table_that_cannot_be_opened() {
-    const DBS: i64 = 16;
-    let mut server = Server::start(DEBUG);
-    let mut conn = server.connect();
-    for db in 0..DBS {
-        conn.must(&format!("SELECT {db}"));
-        set_keys(&mut conn, 0, 100);
-    }
-    server.terminate();
-    let table = table_of(&db(&server), "ks15");
-    let last = table.metadata().unwrap().len() as usize - 1;
-    flip(&table, last);
-    let output = run(&server, &["--repair"]);
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "{text}");
-    assert!(text.contains(name_of(&table)), "{text}");
-    flip(&table, last);
-    assert!(repair(&server).contains("the database is whole"));
-    server.spawn();
-    let mut conn = server.connect();
-    for db in 0..DBS {
-        conn.must(&format!("SELECT {db}"));
-        assert_eq!(conn.must("DBSIZE"), Value::Int(100));
-    }
-    assert_sound(&mut conn);
-}
-
-#[test]
-fn a_repair_and_a_server_do_not_meet() {
-    let server = Server::start(&[]);
-    for flags in [&["--repair"][..], &[ACCEPT]] {
-        let output = run(&server, flags);
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            !output.status.success() && text.contains("another server uses"),
-            "{text}"
-        );
-    }
-    server.connect().must("SET key 1");
 }
 
 /// One corrupt block stopped all writes permanently once a compaction read it.

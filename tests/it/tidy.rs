@@ -105,6 +105,7 @@ const UNSAFE: &[&str] = &[
     "src/storage/engine/wal.rs",
     "src/storage/engine/wal/marks.rs",
     "src/storage/engine/reserve.rs",
+    "src/storage/engine/salvage/manifest.rs",
     "src/storage/engine/waiting.rs",
     "tests/memtable/models.rs",
     "tests/memtable/sync.rs",

@@ -13,6 +13,19 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
+mod manifest;
+
+pub(in crate::storage) use manifest::LostTable;
+use manifest::Taken;
+
+/// What is lost of a database that can be opened again.
+pub(in crate::storage) struct Salvaged {
+    /// In words.
+    pub lost: Vec<String>,
+    /// Tables that the database has no more.
+    pub tables: Vec<LostTable>,
+}
+
 /// A directory with the files of a database that is not open.
 pub(in crate::storage) struct Salvage<'a> {
     dir: &'a Path,
@@ -37,28 +50,35 @@ impl Salvage<'_> {
         Ok(set_unmended(self.dir)?)
     }
 
-    /// Makes the database one that can be opened. Returns what is lost.
-    pub fn run(&self, options: &RocksOptions) -> Result<Vec<String>> {
+    /// Makes the database one that can be opened.
+    ///
+    /// # Errors
+    /// The system rows are in a table that cannot be opened, or the disk fails.
+    pub fn run(&self, options: &RocksOptions) -> Result<Salvaged> {
         let log = inspect_log(self.dir)?;
         log.cut(self.dir)?;
-        let mut lost = log.losses;
+        let mut salvaged = Salvaged {
+            lost: log.losses,
+            tables: Vec::new(),
+        };
         let current = match has_current(self.dir) {
-            Ok(true) => self.try_open(options),
+            Ok(true) => self.open_without_lost(options, &mut salvaged.tables)?,
             Ok(false) => Err(StorageError::Damaged("there is no CURRENT".to_owned())),
             Err(error) => Err(error),
         };
         let Err(error) = current else {
-            return Ok(lost);
+            return Ok(salvaged);
         };
         log::warn!("{error}");
-        if self.use_newest_manifest(options)? {
-            return Ok(lost);
+        if self.use_newest_manifest(options, &mut salvaged.tables)? {
+            return Ok(salvaged);
         }
         self.set_unmended()?;
         let tables = self.names(".sst")?;
         // RocksDB turns the log into tables and moves it to another directory.
         remove_if_there(&self.dir.join(marks::NAME))?;
         Db::repair(&options.system_rows(), self.dir)?;
+        let lost = &mut salvaged.lost;
         lost.push(format!(
             "what the manifest alone knew of the tables, since {error}"
         ));
@@ -66,7 +86,28 @@ impl Salvage<'_> {
         let gone = tables.iter().filter(|name| !left.contains(*name));
         lost.extend(gone.map(|name| format!("{name}, a table that cannot be read")));
         self.try_open(options)?;
-        Ok(lost)
+        Ok(salvaged)
+    }
+
+    /// Whether RocksDB opens the database without the tables that it cannot open, which are added to
+    /// `lost`.
+    ///
+    /// # Errors
+    /// As of [`manifest::take_out`].
+    fn open_without_lost(
+        &self,
+        options: &RocksOptions,
+        lost: &mut Vec<LostTable>,
+    ) -> Result<Result<()>> {
+        Ok(
+            match manifest::take_out(&options.system_rows(), self.dir)? {
+                Taken::Out(tables) => {
+                    lost.extend(tables);
+                    self.try_open(options)
+                }
+                Taken::Unreadable(why) => Err(StorageError::Damaged(why)),
+            },
+        )
     }
 
     /// Whether RocksDB opens the database.
@@ -78,8 +119,13 @@ impl Salvage<'_> {
     }
 
     /// Points `CURRENT` at the newest manifest with which the database can be opened, if there is
-    /// one.
-    fn use_newest_manifest(&self, options: &RocksOptions) -> Result<bool> {
+    /// one. Only the newest of all may name tables that cannot be opened: an older one may not know
+    /// all others.
+    fn use_newest_manifest(
+        &self,
+        options: &RocksOptions,
+        lost: &mut Vec<LostTable>,
+    ) -> Result<bool> {
         let mut names: Vec<String> = self.names("")?.into_iter().collect();
         names.retain(|name| name.starts_with("MANIFEST-"));
         names.sort_by_key(|name| name.trim_start_matches("MANIFEST-").parse::<u64>().ok());
@@ -87,14 +133,19 @@ impl Salvage<'_> {
         if current.exists() {
             keep(self.dir, &current)?;
         }
-        for name in names.iter().rev() {
+        for (at, name) in names.iter().rev().enumerate() {
             let next = self.dir.join("CURRENT.dbtmp");
             let mut file = File::create(&next)?;
             writeln!(file, "{name}")?;
             file.sync_all()?;
             std::fs::rename(&next, &current)?;
             sync_dir(self.dir)?;
-            match has_current(self.dir).and_then(|_| self.try_open(options)) {
+            let opened = match has_current(self.dir) {
+                Ok(_) if at == 0 => self.open_without_lost(options, lost)?,
+                Ok(_) => self.try_open(options),
+                Err(error) => Err(error),
+            };
+            match opened {
                 Ok(()) => {
                     log::warn!("CURRENT names {name} again");
                     return Ok(true);

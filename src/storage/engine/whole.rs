@@ -231,12 +231,15 @@ pub(super) fn unreadable(dir: &Path, error: rocksdb::Error) -> StorageError {
     }
 }
 
-/// Whether there is a database, judged by `CURRENT` and the manifest.
+/// Whether there is a database, judged by `CURRENT` and the manifest. The end of the manifest that was
+/// not synced is cut off.
 pub(super) fn has_current(dir: &Path) -> Result<bool> {
-    match current(dir)? {
-        Some(manifest) => inspect_manifest(&manifest).map(|_| true),
-        None => Ok(false),
-    }
+    let Some(manifest) = current(dir)? else {
+        return Ok(false);
+    };
+    let torn = inspect_manifest(&manifest)?;
+    torn.iter().try_for_each(|cut| cut.run(dir))?;
+    Ok(true)
 }
 
 /// The manifest that `CURRENT` names, if there is a database.
