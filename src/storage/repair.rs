@@ -14,7 +14,7 @@ use crate::encoding::values::ValueRef;
 use crate::storage::engine::disk::Disk;
 use crate::storage::engine::options::{RocksOptions, StorageConfig};
 use crate::storage::engine::values::Owner;
-use crate::storage::engine::{ColumnFamily, Db, Engine, Keyspace, LostTable, Salvage};
+use crate::storage::engine::{ColumnFamily, Db, Engine, Keyspace, LostTable, Salvage, fail_point};
 use crate::storage::{DbIndex, Result, StorageError};
 use rocksdb::{WriteBatch, WriteOptions};
 
@@ -27,6 +27,8 @@ const BATCH_BYTES: usize = 4 << 20;
 /// The most faults of rows that are logged.
 const FAULTS_TOLD: usize = 20;
 
+const BINLOG_LOST: &str = "the binlog: replicas copy everything anew";
+
 /// Repairs the database. Returns what is lost, in words; nothing if it is whole.
 ///
 /// # Errors
@@ -35,30 +37,36 @@ const FAULTS_TOLD: usize = 20;
 pub fn repair(config: &StorageConfig) -> Result<Vec<String>> {
     let disk = Disk::open(&config.dir, 0, 0);
     let options = RocksOptions::new(config, &disk)?;
-    let salvaged = Salvage::new(&config.dir)?.run(&options)?;
-    let config = StorageConfig {
+    let salvage = Salvage::new(&config.dir)?;
+    let mut lost = salvage.noted_losses()?;
+    let salvaged = salvage.run(&options)?;
+    let accepting = StorageConfig {
         accept_data_loss: true,
         ..config.clone()
     };
-    let engine = match Engine::open_unmended(config.clone()) {
+    let engine = match Engine::open_unmended(accepting.clone()) {
         Ok(engine) => engine,
-        Err(error) => {
-            // Of what may be large, a start reads only the binlog, which is emptied then.
+        // Of what may be large, a start reads only the binlog, which is emptied then.
+        Err(error @ (StorageError::Damaged(_) | StorageError::Corrupt(_))) => {
             log::warn!("{error}");
-            Salvage::new(&config.dir)?.set_unmended()?;
-            Engine::open_unmended(config.clone())?
+            let loss = BINLOG_LOST.to_owned();
+            salvage.set_unmended(std::slice::from_ref(&loss))?;
+            lost.push(loss);
+            Engine::open_unmended(accepting.clone())?
         }
+        Err(error) => return Err(error),
     };
-    let mut lost = salvaged.lost;
+    lost.extend(salvaged.lost);
     lost.extend(salvaged.tables.iter().map(|table| told(&engine, table)));
-    let before = lost.len();
     for (db, keyspace) in engine.all_keyspaces() {
         if !is_readable(&engine.db, &keyspace.cf)? {
             lost.extend(copy_readable(&engine, db, &keyspace)?);
         }
     }
     if !is_readable(&engine.db, &engine.binlog_cf)? {
-        lost.push("the binlog: replicas copy everything anew".to_owned());
+        let loss = BINLOG_LOST.to_owned();
+        engine.set_unmended(std::slice::from_ref(&loss))?;
+        lost.push(loss);
         let (first, last) = (&[0u8; 8][..], &[0xFFu8; 8][..]);
         let mut batch = WriteBatch::default();
         batch.delete_range_cf(&engine.binlog_cf, first, last);
@@ -70,11 +78,7 @@ pub fn repair(config: &StorageConfig) -> Result<Vec<String>> {
     }
     engine.flush_memtables()?;
     drop(engine);
-    let is_unmended = lost.len() > before;
-    if is_unmended {
-        Salvage::new(&config.dir)?.set_unmended()?;
-    }
-    let engine = Engine::open(config)?;
+    let engine = Engine::open(accepting)?;
     let report = engine.check()?;
     let faults = report.faults.len();
     if faults > 0 {
@@ -150,7 +154,10 @@ fn copy_readable(engine: &Engine, db: DbIndex, keyspace: &Keyspace) -> Result<Ve
     }
     engine.values.sync()?;
     engine.flush_families(std::slice::from_ref(&cf))?;
+    // Its keys are counted by the next start.
+    engine.set_unmended(&lost)?;
     install(engine, db, id)?;
+    fail_point("repaired-db")?;
     Ok(lost)
 }
 

@@ -7,6 +7,7 @@
 mod repair;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -518,9 +519,11 @@ fn rot(dir: &Path) -> String {
 fn tables_of(dir: &Path, family: &str) -> Vec<PathBuf> {
     // Its properties name the column family.
     let name = format!("name{family}").into_bytes();
-    let holds_rows = |path: &PathBuf| {
-        let bytes = fs::read(path).unwrap();
-        bytes.windows(name.len()).any(|word| word == name)
+    let holds_rows = |path: &PathBuf| match fs::read(path) {
+        Ok(bytes) => bytes.windows(name.len()).any(|word| word == name),
+        // A compaction has removed it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => panic!("{}: {error}", path.display()),
     };
     let tables = with_ending(dir, "sst").into_iter();
     tables.filter(holds_rows).collect()

@@ -1,9 +1,9 @@
 //! Makes a damaged database one that can be opened: see [`repair`](crate::storage::repair).
 
-use super::Db;
 use super::whole::{
-    has_current, inspect_log, keep, refuse_if_locked, remove_if_there, set_unmended,
+    has_current, inspect_log, keep, noted_losses, refuse_if_locked, remove_if_there, set_unmended,
 };
+use super::{Db, Engine};
 use crate::storage::engine::options::RocksOptions;
 use crate::storage::engine::wal::marks;
 use crate::storage::{Result, StorageError};
@@ -45,9 +45,14 @@ impl Salvage<'_> {
         Ok(Salvage { dir })
     }
 
-    /// Makes the next start mend the database: see [`super::mend`].
-    pub(in crate::storage) fn set_unmended(&self) -> Result<()> {
-        Ok(set_unmended(self.dir)?)
+    /// Makes the next start [mend](super::mend) the database, of which this is lost, in words.
+    pub(in crate::storage) fn set_unmended(&self, lost: &[String]) -> Result<()> {
+        Ok(set_unmended(self.dir, lost)?)
+    }
+
+    /// What a repair or a start has given up that was not finished, in words.
+    pub(in crate::storage) fn noted_losses(&self) -> Result<Vec<String>> {
+        Ok(noted_losses(self.dir)?)
     }
 
     /// Makes the database one that can be opened.
@@ -55,59 +60,69 @@ impl Salvage<'_> {
     /// # Errors
     /// The system rows are in a table that cannot be opened, or the disk fails.
     pub fn run(&self, options: &RocksOptions) -> Result<Salvaged> {
+        let known = self.newest_known_manifest();
         let log = inspect_log(self.dir)?;
-        log.cut(self.dir)?;
-        let mut salvaged = Salvaged {
-            lost: log.losses,
-            tables: Vec::new(),
-        };
+        let mut tables = Vec::new();
         let current = match has_current(self.dir) {
-            Ok(true) => self.open_without_lost(options, &mut salvaged.tables)?,
+            Ok(true) => self.take_out(options, &mut tables)?,
             Ok(false) => Err(StorageError::Damaged("there is no CURRENT".to_owned())),
             Err(error) => Err(error),
         };
-        let Err(error) = current else {
+        log.cut(self.dir)?;
+        let mut salvaged = Salvaged {
+            lost: log.losses,
+            tables,
+        };
+        let Err(error) = current.and_then(|()| self.try_open(options)) else {
             return Ok(salvaged);
         };
         log::warn!("{error}");
-        if self.use_newest_manifest(options, &mut salvaged.tables)? {
+        if self.use_newest_manifest(options, known, &mut salvaged.tables)? {
             return Ok(salvaged);
         }
-        self.set_unmended()?;
+        let manifest = format!("what the manifest alone knew of the tables, since {error}");
+        self.set_unmended(std::slice::from_ref(&manifest))?;
         let tables = self.names(".sst")?;
         // RocksDB turns the log into tables and moves it to another directory.
         remove_if_there(&self.dir.join(marks::NAME))?;
         Db::repair(&options.system_rows(), self.dir)?;
-        let lost = &mut salvaged.lost;
-        lost.push(format!(
-            "what the manifest alone knew of the tables, since {error}"
-        ));
         let left = self.names(".sst")?;
         let gone = tables.iter().filter(|name| !left.contains(*name));
-        lost.extend(gone.map(|name| format!("{name}, a table that cannot be read")));
+        let gone: Vec<String> = gone
+            .map(|name| format!("{name}, a table that cannot be read"))
+            .collect();
+        self.set_unmended(&gone)?;
+        salvaged.lost.push(manifest);
+        salvaged.lost.extend(gone);
         self.try_open(options)?;
         Ok(salvaged)
     }
 
-    /// Whether RocksDB opens the database without the tables that it cannot open, which are added to
-    /// `lost`.
+    /// Takes tables that cannot be opened out of the manifest, and adds them to `lost`. The inner error:
+    /// the manifest cannot be read.
     ///
     /// # Errors
     /// As of [`manifest::take_out`].
-    fn open_without_lost(
-        &self,
-        options: &RocksOptions,
-        lost: &mut Vec<LostTable>,
-    ) -> Result<Result<()>> {
-        Ok(
-            match manifest::take_out(&options.system_rows(), self.dir)? {
-                Taken::Out(tables) => {
-                    lost.extend(tables);
-                    self.try_open(options)
-                }
-                Taken::Unreadable(why) => Err(StorageError::Damaged(why)),
-            },
-        )
+    fn take_out(&self, options: &RocksOptions, lost: &mut Vec<LostTable>) -> Result<Result<()>> {
+        let taken = manifest::take_out(&options.system_rows(), self.dir)?;
+        Ok(match taken {
+            Taken::Out(tables) => {
+                lost.extend(tables);
+                Ok(())
+            }
+            Taken::Unreadable(why) => Err(StorageError::Damaged(why)),
+        })
+    }
+
+    /// The number of the newest manifest that `CURRENT` or the marks name, be it there or not, as
+    /// [`marks::manifest_number`] gives it.
+    fn newest_known_manifest(&self) -> Option<u64> {
+        // Errors of the marks are reported by `inspect_log`.
+        let marks = marks::read(self.dir).ok().flatten().unwrap_or_default();
+        let marked = marks.iter().filter(|mark| mark.is_manifest());
+        let current = std::fs::read_to_string(self.dir.join("CURRENT")).unwrap_or_default();
+        let current = marks::manifest_number(&self.dir.join(current.trim_end()));
+        marked.map(|mark| mark.number).chain(current).max()
     }
 
     /// Whether RocksDB opens the database.
@@ -119,11 +134,12 @@ impl Salvage<'_> {
     }
 
     /// Points `CURRENT` at the newest manifest with which the database can be opened, if there is
-    /// one. Only the newest of all may name tables that cannot be opened: an older one may not know
-    /// all others.
+    /// one. Tables that cannot be opened are taken out of it, unless it is older than the newest known
+    /// one: it may not know all others, which a start would remove.
     fn use_newest_manifest(
         &self,
         options: &RocksOptions,
+        known: Option<u64>,
         lost: &mut Vec<LostTable>,
     ) -> Result<bool> {
         let mut names: Vec<String> = self.names("")?.into_iter().collect();
@@ -133,19 +149,19 @@ impl Salvage<'_> {
         if current.exists() {
             keep(self.dir, &current)?;
         }
-        for (at, name) in names.iter().rev().enumerate() {
+        for name in names.iter().rev() {
+            let is_newest = marks::manifest_number(&self.dir.join(name)) >= known;
             let next = self.dir.join("CURRENT.dbtmp");
             let mut file = File::create(&next)?;
             writeln!(file, "{name}")?;
             file.sync_all()?;
             std::fs::rename(&next, &current)?;
             sync_dir(self.dir)?;
-            let opened = match has_current(self.dir) {
-                Ok(_) if at == 0 => self.open_without_lost(options, lost)?,
-                Ok(_) => self.try_open(options),
-                Err(error) => Err(error),
+            let usable = match has_current(self.dir) {
+                Ok(_) if is_newest => self.take_out(options, lost)?,
+                found => found.map(|_| ()),
             };
-            match opened {
+            match usable.and_then(|()| self.try_open(options)) {
                 Ok(()) => {
                     log::warn!("CURRENT names {name} again");
                     return Ok(true);
@@ -167,5 +183,12 @@ impl Salvage<'_> {
             }
         }
         Ok(names)
+    }
+}
+
+impl Engine {
+    /// As [`Salvage::set_unmended`], of a database that is open.
+    pub(in crate::storage) fn set_unmended(&self, lost: &[String]) -> Result<()> {
+        Ok(set_unmended(&self.config.dir, lost)?)
     }
 }

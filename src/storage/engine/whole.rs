@@ -22,7 +22,7 @@ use rustix::fs::{FlockOperation, fcntl_lock, statvfs};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// The directory, inside of the database's, for copies of files that a start has cut.
@@ -39,7 +39,7 @@ const BINLOG_FAMILY: usize = 1;
 /// A new database takes less; the reserve comes on top, if there is room.
 const NEW_BYTES: u64 = 1 << 20;
 
-const RESTORE: &str = "Put a backup or the copy of a replica in its place";
+pub(super) const RESTORE: &str = "Put a backup or the copy of a replica in its place";
 
 /// The result of the inspection, and what must be done before the database is opened.
 #[derive(Debug, Default)]
@@ -120,7 +120,7 @@ impl Found {
                 "the database continues without a part of what was acknowledged: {}",
                 self.losses.join("; ")
             );
-            set_unmended(dir)?;
+            set_unmended(dir, &self.losses)?;
         }
         for cut in &self.cuts {
             cut.run(dir)?;
@@ -139,26 +139,73 @@ pub(super) fn is_unmended(dir: &Path) -> bool {
     dir.join(UNMENDED).exists()
 }
 
-/// Notes that the database must be mended.
-pub(super) fn set_unmended(dir: &Path) -> io::Result<()> {
-    File::create(dir.join(UNMENDED))?.sync_all()?;
+/// Notes that the database must be mended, and what is lost, in words.
+pub(super) fn set_unmended(dir: &Path, lost: &[String]) -> io::Result<()> {
+    let path = dir.join(UNMENDED);
+    let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+    for loss in lost {
+        writeln!(file, "{loss}")?;
+    }
+    file.sync_all()?;
     sync_dir(dir)
 }
 
-/// Notes that the database is mended.
+/// What was noted as lost, as the database is not mended yet.
+pub(super) fn noted_losses(dir: &Path) -> io::Result<Vec<String>> {
+    let text = match std::fs::read(dir.join(UNMENDED)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text?,
+    };
+    let text = String::from_utf8_lossy(&text);
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+/// Notes that the database is mended, and logs what was given up for that.
 pub(super) fn set_mended(dir: &Path) -> io::Result<()> {
+    for loss in noted_losses(dir)? {
+        log::warn!("given up: {loss}");
+    }
     remove_if_there(&dir.join(UNMENDED))?;
     sync_dir(dir)
 }
 
 /// Copies a file to the directory of lost ones.
 pub(super) fn keep(dir: &Path, path: &Path) -> io::Result<()> {
+    let to = place_of_lost(dir, path)?;
+    std::fs::copy(path, &to)?;
+    File::open(&to)?.sync_all()?;
+    kept(dir, path, &to)
+}
+
+/// Puts a table into the directory of lost ones, without reading it. RocksDB may remove it then, but never
+/// changes it.
+pub(super) fn keep_table(dir: &Path, path: &Path) -> io::Result<()> {
+    let to = place_of_lost(dir, path)?;
+    match std::fs::hard_link(path, &to) {
+        Ok(()) => kept(dir, path, &to),
+        Err(error) => {
+            log::debug!(
+                "{} is copied, as it cannot be linked: {error}",
+                path.display()
+            );
+            keep(dir, path)
+        }
+    }
+}
+
+/// The path that a file has in the directory of lost ones, where it is not yet.
+fn place_of_lost(dir: &Path, path: &Path) -> io::Result<PathBuf> {
     let lost = dir.join(LOST);
     std::fs::create_dir_all(&lost)?;
     let to = lost.join(path.file_name().unwrap_or_default());
-    std::fs::copy(path, &to)?;
+    remove_if_there(&to)?;
+    Ok(to)
+}
+
+fn kept(dir: &Path, path: &Path, to: &Path) -> io::Result<()> {
     log::warn!("all of {} is kept as {}", path.display(), to.display());
-    sync_dir(&lost)
+    sync_dir(&dir.join(LOST))?;
+    sync_dir(dir)
 }
 
 pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {

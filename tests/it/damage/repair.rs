@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::{
     ACCEPT, DEBUG, KEYS, assert_has_keys, assert_sound, contents, db, flip, name_of, rot, run,
-    set_keys, stopped, table_of, tables_of, with_ending,
+    run_to_its_end, set_keys, stopped, table_of, tables_of, with_ending,
 };
+use crate::support::server::free_port;
 use crate::support::{Server, Value};
 
 /// Runs `--repair`; returns its messages.
@@ -165,7 +166,7 @@ fn a_repair_reads_what_is_before_a_table_that_begins_with_an_unreadable_block() 
 fn a_repair_loses_no_more_than_the_tables_that_are_missing_or_cannot_be_opened() {
     const DELETED: i64 = 60;
     type Loss = fn(&Path) -> &'static str;
-    let losses: [Loss; 3] = [
+    let losses: [Loss; 4] = [
         |table| {
             fs::remove_file(table).unwrap();
             "No such file"
@@ -177,7 +178,13 @@ fn a_repair_loses_no_more_than_the_tables_that_are_missing_or_cannot_be_opened()
         |table| {
             let file = File::options().write(true).open(table).unwrap();
             file.set_len(table.metadata().unwrap().len() / 2).unwrap();
-            "magic number"
+            "bytes, and had"
+        },
+        |table| {
+            let others = with_ending(table.parent().unwrap(), "sst");
+            let other = others.iter().find(|other| *other != table).unwrap();
+            fs::copy(other, table).unwrap();
+            "bytes, and had"
         },
     ];
     for lose in losses {
@@ -264,6 +271,133 @@ fn a_repair_refuses_a_database_whose_system_rows_are_lost() {
     assert!(repair(&server).contains("the database is whole"));
     server.spawn();
     assert_has_keys(&server, KEYS);
+}
+
+/// Keys in DB 0 and in DB 1, whose tables are damaged in some families.
+fn stopped_with_two_dbs(damaged: &[&str]) -> Server {
+    let mut server = Server::start(DEBUG);
+    let mut conn = server.connect();
+    for db in 0..2 {
+        conn.must(&format!("SELECT {db}"));
+        set_keys(&mut conn, 0, KEYS);
+    }
+    server.terminate();
+    for family in damaged {
+        flip(&table_of(&db(&server), family), 1000);
+    }
+    server
+}
+
+/// Ends a repair when it has replaced the first DB.
+fn kill_repair(server: &Server) {
+    let port = free_port();
+    let mut command = Server::command(&server.data_dir(), *port, &["--repair"]);
+    command.env("KEDIS_FAIL_POINT", "repaired-db:1");
+    assert!(!run_to_its_end(command).status.success());
+}
+
+/// The keys of the DBs that it had replaced were not counted.
+#[test]
+fn a_start_finishes_a_repair_that_was_killed() {
+    let mut server = stopped_with_two_dbs(&["ks0"]);
+    kill_repair(&server);
+    server.spawn();
+    let mut conn = server.connect();
+    let keys = conn.must("DBSIZE").int();
+    assert!((KEYS / 2..KEYS).contains(&keys), "{keys}");
+    assert_sound(&mut conn);
+}
+
+#[test]
+fn a_repair_tells_what_one_before_it_has_lost() {
+    let mut server = stopped_with_two_dbs(&["ks0", "ks1"]);
+    kill_repair(&server);
+    let output = repair(&server);
+    for db in 0..2 {
+        let lost = format!("lost: DB {db}: what stands from");
+        assert!(output.contains(&lost), "{output}");
+    }
+    server.spawn();
+    assert_sound(&mut server.connect());
+    server.terminate();
+    assert!(repair(&server).contains("the database is whole"));
+}
+
+#[test]
+fn a_repair_continues_without_tables_of_several_families_and_current() {
+    let mut server = stopped_with_two_dbs(&[]);
+    for family in ["ks0", "ks1", "binlog"] {
+        fs::remove_file(table_of(&db(&server), family)).unwrap();
+    }
+    fs::remove_file(db(&server).join("CURRENT")).unwrap();
+    let output = repair(&server);
+    for lost in [
+        "lost: DB 0: what the table",
+        "lost: DB 1: what the table",
+        "a table of the binlog",
+    ] {
+        assert!(output.contains(lost), "{output}");
+    }
+    server.spawn();
+    let mut conn = server.connect();
+    assert_eq!(conn.must("DBSIZE"), Value::Int(0));
+    assert_sound(&mut conn);
+}
+
+/// It does not know newer tables, which the next start would remove.
+#[test]
+fn a_repair_does_not_trust_an_old_manifest_that_names_tables_that_are_gone() {
+    let mut server = Server::start(IN_TABLES);
+    set_long_values(&server, "a");
+    server.terminate();
+    let manifest = |server: &Server| {
+        let name = fs::read_to_string(db(server).join("CURRENT")).unwrap();
+        db(server).join(name.trim_end())
+    };
+    let old = (manifest(&server), fs::read(manifest(&server)).unwrap());
+    let older = tables_of(&db(&server), "ks0");
+    let are_merged = (0..20).any(|_| {
+        server.spawn();
+        set_long_values(&server, "a");
+        server.terminate();
+        let tables = tables_of(&db(&server), "ks0");
+        older.iter().all(|table| !tables.contains(table))
+    });
+    assert!(are_merged);
+    server.spawn();
+    set_long_values(&server, "m");
+    server.terminate();
+    fs::remove_file(manifest(&server)).unwrap();
+    fs::write(&old.0, &old.1).unwrap();
+    let output = repair(&server);
+    assert!(
+        output.contains("lost: what the manifest alone knew"),
+        "{output}"
+    );
+    server.spawn();
+    for prefix in ["a", "m"] {
+        assert_eq!(count_long_values(&server, prefix), KEYS);
+    }
+    assert_sound(&mut server.connect());
+}
+
+#[test]
+fn a_repair_copes_with_a_damaged_log_and_an_unreadable_block() {
+    let mut server = stopped(&[]);
+    rot(&db(&server));
+    server.spawn();
+    set_keys(&mut server.connect(), KEYS, 2 * KEYS);
+    server.kill9();
+    let log = with_ending(&db(&server), "log").pop().unwrap();
+    flip(&log, log.metadata().unwrap().len() as usize / 2);
+    let output = repair(&server);
+    assert!(output.contains("lost: DB 0: what stands from"), "{output}");
+    assert!(output.matches("lost: ").count() > 1, "{output}");
+    server.spawn();
+    let mut conn = server.connect();
+    let keys = conn.must("DBSIZE").int();
+    assert!((KEYS..2 * KEYS).contains(&keys), "{keys}");
+    assert_sound(&mut conn);
 }
 
 #[test]

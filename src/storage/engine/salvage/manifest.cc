@@ -15,10 +15,14 @@
 #include "db/version_util.h"
 #include "file/filename.h"
 #include "rocksdb/db.h"
+#include "rocksdb/env.h"
 #include "rocksdb/options.h"
 #include "rocksdb/slice.h"
 #include "rocksdb/sst_file_reader.h"
 #include "rocksdb/status.h"
+#include "rocksdb/table_properties.h"
+#include "rocksdb/types.h"
+#include "table/unique_id_impl.h"
 
 namespace {
 
@@ -34,6 +38,7 @@ using rocksdb::ReadOptions;
 using rocksdb::Slice;
 using rocksdb::SstFileReader;
 using rocksdb::Status;
+using rocksdb::UniqueId64x2;
 using rocksdb::VersionEdit;
 using rocksdb::VersionStorageInfo;
 using rocksdb::WriteOptions;
@@ -69,6 +74,28 @@ struct Found {
 // as too many open files, may be over soon.
 bool IsLost(const Status& status) { return status.IsCorruption() || status.IsPathNotFound(); }
 
+// Opens a table, and compares it with what the manifest knows of it, as RocksDB does.
+Status Open(const Options& options, const std::string& path, const FileMetaData& file) {
+  uint64_t size = 0;
+  Status status = options.env->GetFileSize(path, &size);
+  if (!status.ok()) return status;
+  if (size != file.fd.GetFileSize()) {
+    return Status::Corruption(path + " has " + std::to_string(size) + " bytes, and had " +
+                              std::to_string(file.fd.GetFileSize()));
+  }
+  SstFileReader reader(options);
+  status = reader.Open(path);
+  if (!status.ok() || file.unique_id == rocksdb::kNullUniqueId64x2) return status;
+  const auto properties = reader.GetTableProperties();
+  UniqueId64x2 id{};
+  status = rocksdb::GetSstInternalUniqueId(properties->db_id, properties->db_session_id,
+                                           properties->orig_file_number, &id, /*force=*/true);
+  if (!status.ok() || id != file.unique_id) {
+    return Status::Corruption(path + " is not the table that was written with this name");
+  }
+  return status;
+}
+
 // Tables of all column families that cannot be opened.
 Status FindLost(const Options& options, const std::string& dir, OfflineManifestWriter* manifest,
                 std::vector<Found>* lost) {
@@ -77,8 +104,8 @@ Status FindLost(const Options& options, const std::string& dir, OfflineManifestW
     const VersionStorageInfo* storage = family->current()->storage_info();
     for (int level = 0; level < storage->num_levels(); level++) {
       for (const FileMetaData* file : storage->LevelFiles(level)) {
-        SstFileReader reader(options);
-        Status opened = reader.Open(rocksdb::MakeTableFileName(dir, file->fd.GetNumber()));
+        const std::string path = rocksdb::MakeTableFileName(dir, file->fd.GetNumber());
+        const Status opened = Open(options, path, *file);
         if (IsLost(opened)) {
           lost->push_back({family, level, file, opened.ToString()});
         } else if (!opened.ok()) {
@@ -88,6 +115,19 @@ Status FindLost(const Options& options, const std::string& dir, OfflineManifestW
     }
   }
   return Status::OK();
+}
+
+// No number of a file in the directory is used again: a new manifest could replace one that a process
+// was writing when it was killed.
+Status SkipUsedNumbers(const Options& options, const std::string& dir, OfflineManifestWriter* manifest) {
+  std::vector<std::string> names;
+  const Status status = options.env->GetChildren(dir, &names);
+  for (const std::string& name : names) {
+    uint64_t number = 0;
+    rocksdb::FileType type = rocksdb::kTempFile;
+    if (rocksdb::ParseFileName(name, &number, &type)) manifest->Versions().MarkFileNumberUsed(number);
+  }
+  return status;
 }
 
 Status TakeOut(const Options& options, const std::string& dir, MayTakeOut may_take_out,
@@ -119,6 +159,8 @@ Status TakeOut(const Options& options, const std::string& dir, MayTakeOut may_ta
   }
   if (!may_take_out(context, tables.data(), tables.size())) return Status::OK();
 
+  status = SkipUsedNumbers(options, dir, &manifest);
+  if (!status.ok()) return status;
   std::unique_ptr<FSDirectory> directory;
   status = options.env->GetFileSystem()->NewDirectory(dir, IOOptions(), &directory, nullptr);
   for (auto edit = edits.begin(); status.ok() && edit != edits.end(); ++edit) {
@@ -133,6 +175,12 @@ Status TakeOut(const Options& options, const std::string& dir, MayTakeOut may_ta
 // Returns null, or an error that the caller frees.
 extern "C" char* kedis_manifest_take_out(const Options* options, const char* dir, size_t dir_len,
                                          MayTakeOut may_take_out, void* context) noexcept {
-  const Status status = TakeOut(*options, std::string(dir, dir_len), may_take_out, context);
+  const std::string path(dir, dir_len);
+  rocksdb::FileLock* lock = nullptr;
+  Status status = options->env->LockFile(rocksdb::LockFileName(path), &lock);
+  if (status.ok()) {
+    status = TakeOut(*options, path, may_take_out, context);
+    options->env->UnlockFile(lock).PermitUncheckedError();
+  }
   return status.ok() ? nullptr : strdup(status.ToString().c_str());
 }

@@ -4,7 +4,7 @@
 //!
 //! RocksDB's C interface has no function for that; `manifest.cc` calls its classes.
 
-use crate::storage::engine::whole::{keep, set_unmended};
+use crate::storage::engine::whole::{RESTORE, keep_table, set_unmended};
 use crate::storage::engine::{BINLOG, DEFAULT};
 use crate::storage::{Result, StorageError};
 use rocksdb::{AsRawPtr, Options};
@@ -26,6 +26,19 @@ pub(in crate::storage) struct LostTable {
 }
 
 impl LostTable {
+    /// What is lost with it, in words, as long as it is not known which DB has its column family.
+    fn told(&self) -> String {
+        let (first, last) = &self.keys;
+        format!(
+            "what the table {} of the column family {} has from the row {} to the row {} ({})",
+            self.name,
+            self.family,
+            first.escape_ascii(),
+            last.escape_ascii(),
+            self.why
+        )
+    }
+
     /// Whether it was a table of the binlog.
     pub(in crate::storage) fn is_of_binlog(&self) -> bool {
         self.family == BINLOG
@@ -70,8 +83,8 @@ pub(super) enum Taken {
 }
 
 /// Takes the tables out of the manifest that `CURRENT` names, and notes that the database must be
-/// mended. `options`: those of the database and of any column family. Files of these tables are copied
-/// to the directory of lost ones.
+/// mended. `options`: those of any column family. Files of these tables are kept in the directory of lost
+/// ones.
 ///
 /// # Errors
 /// A file or a directory cannot be read or written, or a table of the system rows cannot be opened:
@@ -117,25 +130,23 @@ impl Taking<'_> {
     fn take(&mut self, tables: Vec<LostTable>) -> Result<()> {
         if let Some(table) = tables.iter().find(|table| table.family == DEFAULT) {
             return Err(StorageError::Damaged(format!(
-                "{}: the rows that say where each DB is cannot be read, as the table {} cannot be \
-                 opened: {}. Put a backup or the copy of a replica in its place",
+                "{} cannot be used: the table {}, with the rows that say where each DB is, cannot be \
+                 opened: {}. {RESTORE}",
                 self.dir.display(),
                 table.name,
                 table.why
             )));
         }
-        set_unmended(self.dir)?;
+        let losses: Vec<String> = tables.iter().map(LostTable::told).collect();
+        set_unmended(self.dir, &losses)?;
+        for loss in losses {
+            log::warn!("the database continues without {loss}");
+        }
         for table in &tables {
             let path = self.dir.join(&table.name);
             if path.exists() {
-                keep(self.dir, &path)?;
+                keep_table(self.dir, &path)?;
             }
-            log::warn!(
-                "the database continues without the table {} of the column family {}: {}",
-                table.name,
-                table.family,
-                table.why
-            );
         }
         self.tables = tables;
         Ok(())
