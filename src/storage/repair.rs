@@ -1,5 +1,5 @@
 //! `kedis-server --repair`: saves what can be read of a damaged database, and reports what is lost.
-//! Files that it takes out of use are copied to `lost` in the directory of the database.
+//! Logs that it cuts, and tables that it cannot open, are kept in `lost` in the directory of the database.
 //!
 //! The log is cut where it cannot be read on. Tables that are missing or cannot be opened are taken
 //! out of the manifest. If that cannot be read, the newest one is used with which the database can be

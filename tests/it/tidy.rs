@@ -565,8 +565,8 @@ fn is_written_time(time: &syn::Expr) -> bool {
     }
 }
 
-/// What is left out of a suite is covered by tests of ours, which the lists name as `path.rs::name`:
-/// whoever renames one finds the lists here, and not only when that suite runs.
+/// What is left out of a suite is covered by tests of this package, which the lists name as
+/// `path.rs::name`. A test that is renamed fails here, and not only when that suite runs.
 #[test]
 fn tests_that_lists_name_are_there() {
     let sources = sources(&["src", "tests"]);

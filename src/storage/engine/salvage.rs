@@ -1,7 +1,7 @@
 //! Makes a damaged database one that can be opened: see [`repair`](crate::storage::repair).
 
 use super::whole::{
-    has_current, inspect_log, keep, noted_losses, refuse_if_locked, remove_if_there, set_unmended,
+    cut_current, inspect_log, keep, noted_losses, refuse_if_locked, remove_if_there, set_unmended,
 };
 use super::{Db, Engine};
 use crate::storage::engine::options::RocksOptions;
@@ -63,7 +63,7 @@ impl Salvage<'_> {
         let known = self.newest_known_manifest();
         let log = inspect_log(self.dir)?;
         let mut tables = Vec::new();
-        let current = match has_current(self.dir) {
+        let current = match cut_current(self.dir) {
             Ok(true) => self.take_out(options, &mut tables)?,
             Ok(false) => Err(StorageError::Damaged("there is no CURRENT".to_owned())),
             Err(error) => Err(error),
@@ -157,7 +157,7 @@ impl Salvage<'_> {
             file.sync_all()?;
             std::fs::rename(&next, &current)?;
             sync_dir(self.dir)?;
-            let usable = match has_current(self.dir) {
+            let usable = match cut_current(self.dir) {
                 Ok(_) if is_newest => self.take_out(options, lost)?,
                 found => found.map(|_| ()),
             };

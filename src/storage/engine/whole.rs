@@ -278,9 +278,9 @@ pub(super) fn unreadable(dir: &Path, error: rocksdb::Error) -> StorageError {
     }
 }
 
-/// Whether there is a database, judged by `CURRENT` and the manifest. The end of the manifest that was
-/// not synced is cut off.
-pub(super) fn has_current(dir: &Path) -> Result<bool> {
+/// Cuts off the end of the manifest that was not synced. Returns whether there is a database, judged by
+/// `CURRENT` and the manifest.
+pub(super) fn cut_current(dir: &Path) -> Result<bool> {
     let Some(manifest) = current(dir)? else {
         return Ok(false);
     };

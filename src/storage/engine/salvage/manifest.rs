@@ -144,7 +144,7 @@ impl Taking<'_> {
         }
         for table in &tables {
             let path = self.dir.join(&table.name);
-            if path.exists() {
+            if path.try_exists()? {
                 keep_table(self.dir, &path)?;
             }
         }
