@@ -139,33 +139,34 @@
 //! | 13 | list of collections that are written before their commit (`Ahead`) | what reclaim must leave alone | 1, 2 |
 //! | 14 | `ValueLog::syncing` | one sync of the value log at a time | 1 to 8. Each sync of the write-ahead log begins with it |
 //! | 15 | `ValueLog::tail` | where the next record goes | 1, 2, 5, 7. The holder appends it to a file, or ends a file where a data set is installed |
-//! | 16 | list of [`storage::engine::listeners`] | the listeners for changes of keys | 1, 2 |
-//! | 17 | map of rank indexes | which sorted sets have an index | 1, 2 |
-//! | 18 | a rank index | how many rows stand in each stretch of a sorted set | 1, 2, 17 |
-//! | 19 | sets of the row cache | copies of rows | 1, 2, 13, 16, 18. One that is divided is held with the one that gets a half, which stands on a later page |
-//! | 20 | `Lineage`'s history, watchers and holds of the binlog, `Durability::synced`, the engine's health, the reservation for clients in the block cache | a few words each | any of the above |
-//! | 21 | `Disk::turn` and the last failure, marks of the write-ahead log, list of unreadable tables | the reserve, how far files are written | any of the above. RocksDB calls back into them under its own mutex, so their holder does not call RocksDB |
+//! | 16 | `ValueLog::listed` | which segments the file `VALUE-LOG` lists | 1. The holder writes that file |
+//! | 17 | list of [`storage::engine::listeners`] | the listeners for changes of keys | 1, 2 |
+//! | 18 | map of rank indexes | which sorted sets have an index | 1, 2 |
+//! | 19 | a rank index | how many rows stand in each stretch of a sorted set | 1, 2, 18 |
+//! | 20 | sets of the row cache | copies of rows | 1, 2, 13, 17, 19. One that is divided is held with the one that gets a half, which stands on a later page |
+//! | 21 | `Lineage`'s history, watchers and holds of the binlog, `Durability::synced`, the engine's health, the reservation for clients in the block cache | a few words each | any of the above |
+//! | 22 | `Disk::turn` and the last failure, marks of the write-ahead log, list of unreadable tables | the reserve, how far files are written | any of the above. RocksDB calls back into them under its own mutex, so their holder does not call RocksDB |
 //!
 //! And in [`state`]:
 //!
 //! | | lock | guards | taken under |
 //! |---|---|---|---|
-//! | 22 | `Workers::done` | replies of slow-command workers | nothing. Held while the worker sends what others hear of the request |
-//! | 23 | shards of `Watchers` | clients that watch a key | 1, 2, 16 |
-//! | 24 | `PubSub::tables` | subscriptions | 1, 2, 22 |
-//! | 25 | parts of `Tracking`, and its prefixes | clients that have read a key | 1, 2, 22 |
-//! | 26 | `Replication::waits` | clients in WAIT and WAITAOF | 1, 2 |
-//! | 27 | phase of a waiter | how a client's wait has ended | 1, 2, 22, 26 |
-//! | 28 | shards of `Waiters`, by key, by client and by thread | clients that wait for a key | 1, 2, 22, 26 |
-//! | 29 | `Migrations::held` | keys that MIGRATE moves | 1, 2 |
-//! | 30 | `Workers::all` | the workers | 1, 2 |
-//! | 31 | `Worker::now` | what a worker runs now | 1, 2, 18, 30 |
-//! | 32 | `SharedConfig::current` | the configuration in force | 1, 2, 4, 22, 24 |
-//! | 33 | queue of a mailbox | what waits for a thread's clients | 1, 2, 22, 24 |
-//! | 34 | list of replicas | the replicas that are fed | 1, 2, 3, 22, 24 |
-//! | 35 | messages of a replica | messages of channels that wait for it | 1, 2, 22, 24, 34 |
-//! | 36 | socket of the link | the connection to the master | 1, 2, 3 |
-//! | 37 | table of clients | the clients by their numbers | 1, 2, 18, 22, 24, 25 |
+//! | 23 | `Workers::done` | replies of slow-command workers | nothing. Held while the worker sends what others hear of the request |
+//! | 24 | shards of `Watchers` | clients that watch a key | 1, 2, 17 |
+//! | 25 | `PubSub::tables` | subscriptions | 1, 2, 23 |
+//! | 26 | parts of `Tracking`, and its prefixes | clients that have read a key | 1, 2, 23 |
+//! | 27 | `Replication::waits` | clients in WAIT and WAITAOF | 1, 2 |
+//! | 28 | phase of a waiter | how a client's wait has ended | 1, 2, 23, 27 |
+//! | 29 | shards of `Waiters`, by key, by client and by thread | clients that wait for a key | 1, 2, 23, 27 |
+//! | 30 | `Migrations::held` | keys that MIGRATE moves | 1, 2 |
+//! | 31 | `Workers::all` | the workers | 1, 2 |
+//! | 32 | `Worker::now` | what a worker runs now | 1, 2, 19, 31 |
+//! | 33 | `SharedConfig::current` | the configuration in force | 1, 2, 4, 23, 25 |
+//! | 34 | queue of a mailbox | what waits for a thread's clients | 1, 2, 23, 25 |
+//! | 35 | list of replicas | the replicas that are fed | 1, 2, 3, 23, 25 |
+//! | 36 | messages of a replica | messages of channels that wait for it | 1, 2, 23, 25, 35 |
+//! | 37 | socket of the link | the connection to the master | 1, 2, 3 |
+//! | 38 | table of clients | the clients by their numbers | 1, 2, 19, 23, 25, 26 |
 //!
 //! # The life of a SET
 //!

@@ -664,7 +664,10 @@ fn stop(
         links.stop();
     }
     server.audit.stop();
-    server.engine.sync_wal().map_err(ServerError::LastFlush)?;
+    server
+        .engine
+        .sync_at_end()
+        .map_err(ServerError::LastFlush)?;
     if leave.how.save
         && let Err(error) = server.engine.flush_memtables()
     {

@@ -168,6 +168,11 @@ impl StorageError {
             _ => false,
         }
     }
+
+    /// Whether the disk could not read or write a file.
+    pub(in crate::storage) fn is_of_device(&self) -> bool {
+        matches!(self, StorageError::Io(error) if error.raw_os_error() == Some(libc::EIO))
+    }
 }
 
 /// What to do with a database that has not the layout that is wanted.

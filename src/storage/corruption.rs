@@ -64,8 +64,12 @@ impl Corruptions {
 
     /// Notes a corruption by its message from RocksDB.
     pub(super) fn note_text(&self, error: &str) {
+        self.note_in(file_named_in(error), error);
+    }
+
+    /// Notes a corruption in a file, if that is known.
+    pub(super) fn note_in(&self, file: Option<PathBuf>, error: &str) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        let file = file_named_in(error);
         let mut seen = self.seen.lock();
         if let Some(file) = &file
             && seen.files.len() < MAX_FILES

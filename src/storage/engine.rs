@@ -46,6 +46,7 @@ pub(super) use fail_point::at_fail_point;
 pub use fail_point::fail_point;
 pub use files::is_copy;
 pub use keyspace::Keyspace;
+pub(super) use mend::LostStrings;
 pub(super) use open::read_counts;
 pub(super) use salvage::{LostTable, Salvage};
 pub(super) use snapshot::{FilesInUse, KeepFiles, ReadSnapshot};
@@ -235,8 +236,8 @@ impl Engine {
         let options = RocksOptions::new(&config, &disk)?;
         let values = open::values(&config, &disk)?;
         let (db, names, marks) = open::open_in_background(&config, &options, &values)?;
-        values.give_back();
         let system_cf = handle(&db, DEFAULT)?;
+        values.take_over(open::newest_closed(&db, &system_cf)?)?;
         let binlog_cf = handle(&db, BINLOG)?;
         let is_unmended = whole::is_unmended(&config.dir);
         let layout = Layout::with_slots(config.cluster_enabled);
@@ -266,7 +267,7 @@ impl Engine {
             is_unmended,
         )?;
         if is_unmended && mends {
-            mend::recount(&db, &system_cf, layout, &keyspaces, &mut state)?;
+            mend::mend_rows(&db, &system_cf, layout, &keyspaces, &values, &mut state)?;
             whole::set_mended(&config.dir)?;
         }
         let binlog = Binlog::load(&db, &system_cf, &binlog_cf, &state, config.binlog_enabled)?;

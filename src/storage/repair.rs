@@ -14,9 +14,12 @@ use crate::encoding::values::ValueRef;
 use crate::storage::engine::disk::Disk;
 use crate::storage::engine::options::{RocksOptions, StorageConfig};
 use crate::storage::engine::values::Owner;
-use crate::storage::engine::{ColumnFamily, Db, Engine, Keyspace, LostTable, Salvage, fail_point};
+use crate::storage::engine::{
+    ColumnFamily, Db, Engine, Keyspace, LostStrings, LostTable, Salvage, fail_point,
+};
 use crate::storage::{DbIndex, Result, StorageError};
 use rocksdb::{WriteBatch, WriteOptions};
+use std::collections::BTreeSet;
 
 mod rows;
 
@@ -59,11 +62,15 @@ pub fn repair(config: &StorageConfig) -> Result<Vec<String>> {
     lost.extend(salvaged.lost);
     lost.extend(salvaged.tables.iter().map(|table| told(&engine, table)));
     for (db, keyspace) in engine.all_keyspaces() {
-        if !is_readable(&engine.db, &keyspace.cf)? {
-            lost.extend(copy_readable(&engine, db, &keyspace)?);
+        let mut cf = keyspace.cf.clone();
+        if !is_readable(&engine.db, &cf)? {
+            let (copy, what) = copy_readable(&engine, db, &keyspace)?;
+            lost.extend(what);
+            cf = copy;
         }
+        lost.extend(remove_lost_strings(&engine, db, &cf)?);
     }
-    if !is_readable(&engine.db, &engine.binlog_cf)? {
+    if !is_binlog_readable(&engine)? {
         let loss = BINLOG_LOST.to_owned();
         engine.set_unmended(std::slice::from_ref(&loss))?;
         lost.push(loss);
@@ -90,6 +97,9 @@ pub fn repair(config: &StorageConfig) -> Result<Vec<String>> {
         log::warn!("{fault}");
     }
     engine.flush_memtables()?;
+    // A repair that did not come to its end may have noted it before.
+    let mut told = BTreeSet::new();
+    lost.retain(|loss| told.insert(loss.clone()));
     Ok(lost)
 }
 
@@ -123,9 +133,56 @@ fn is_readable(db: &Db, cf: &ColumnFamily) -> Result<bool> {
     Ok(rows.until().is_none() && rows.is_sound(&mut tables)?)
 }
 
-/// Copies the readable rows of a DB to a new column family, which replaces the old one. Returns
+/// Whether all rows of the binlog can be read, with what they refer to.
+fn is_binlog_readable(engine: &Engine) -> Result<bool> {
+    if !is_readable(&engine.db, &engine.binlog_cf)? {
+        return Ok(false);
+    }
+    let read = engine.read_binlog(engine.binlog.range().first_position, |_, _| true);
+    is_there(read)
+}
+
+/// Whether something was read. It was not if files have not what was written to them, or if the disk cannot
+/// read them.
+///
+/// # Errors
+/// The error has another cause.
+fn is_there(read: Result<()>) -> Result<bool> {
+    match read {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_damage() || error.is_of_device() => {
+            log::warn!("{error}");
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes the strings whose bytes cannot be read. Returns what is lost.
+fn remove_lost_strings(engine: &Engine, db: DbIndex, cf: &ColumnFamily) -> Result<Option<String>> {
+    let mut bytes = Vec::new();
+    let lost = LostStrings::find(&engine.db, cf, engine.layout, |at| {
+        bytes.clear();
+        let read = engine.values.read(at, 0..at.len, &mut bytes, true);
+        is_there(read).map(|is_there| !is_there)
+    })?;
+    let told = lost.told(db.0);
+    if let Some(told) = &told {
+        // Its keys are counted by the next start.
+        engine.set_unmended(std::slice::from_ref(told))?;
+        lost.remove(&engine.db, cf)?;
+        fail_point("repaired-strings")?;
+    }
+    Ok(told)
+}
+
+/// Copies the readable rows of a DB to a new column family, which replaces the old one. Returns it, and
 /// what is lost.
-fn copy_readable(engine: &Engine, db: DbIndex, keyspace: &Keyspace) -> Result<Vec<String>> {
+fn copy_readable(
+    engine: &Engine,
+    db: DbIndex,
+    keyspace: &Keyspace,
+) -> Result<(ColumnFamily, Vec<String>)> {
     let (id, cf) = engine.create_family()?;
     log::warn!("DB {}: the readable rows are copied", db.0);
     let mut lost = Vec::new();
@@ -158,7 +215,7 @@ fn copy_readable(engine: &Engine, db: DbIndex, keyspace: &Keyspace) -> Result<Ve
     engine.set_unmended(&lost)?;
     install(engine, db, id)?;
     fail_point("repaired-db")?;
-    Ok(lost)
+    Ok((cf, lost))
 }
 
 fn install(engine: &Engine, db: DbIndex, id: KeyspaceId) -> Result<()> {
@@ -206,13 +263,10 @@ fn copy(
             Some(string) => {
                 let at = ValueRef::decode(value)?;
                 bytes.clear();
-                match engine.values.read(&at, 0..at.len, &mut bytes, true) {
-                    Ok(()) => {
-                        let (at, _pin) = engine.append_value(Owner::Base(id, string), &bytes)?;
-                        batch.put_cf(to, key, at.encode());
-                    }
-                    // The check at the end names the string.
-                    Err(error) => log::warn!("string {}: {error}", string.0),
+                // Without a base it is removed later.
+                if is_there(engine.values.read(&at, 0..at.len, &mut bytes, true))? {
+                    let (at, _pin) = engine.append_value(Owner::Base(id, string), &bytes)?;
+                    batch.put_cf(to, key, at.encode());
                 }
             }
         }

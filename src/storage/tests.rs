@@ -7,7 +7,7 @@
 
 mod blobs;
 mod copies;
-mod crash;
+pub(in crate::storage) mod crash;
 mod memory;
 mod model;
 mod opening;

@@ -145,9 +145,13 @@ impl Collector {
         }
         if let Some((segment, mut records)) = self.current.take() {
             done.more = true;
-            match self.move_some(&segment, &mut records, done)? {
-                true => self.note_drained(&segment),
-                false => self.current = Some((segment, records)),
+            match self.move_some(&segment, &mut records, done) {
+                Ok(true) => self.note_drained(&segment),
+                Ok(false) => self.current = Some((segment, records)),
+                Err(error) => {
+                    self.set_live(&segment, 100);
+                    leave_alone(&segment, error)?;
+                }
             }
         }
         Ok(())
@@ -197,8 +201,13 @@ impl Collector {
         while done.looked_up < STEP_SAMPLES
             && let Some(segment) = next.next()
         {
-            self.look_at(segment, idle, done)?;
+            let looked = self.look_at(segment, idle, done);
             round.next = segment.number() + 1;
+            if let Err(error) = looked {
+                // The next step goes on behind it.
+                self.round = Some(round);
+                return Err(error);
+            }
         }
         let is_over = next.len() == 0;
         if let Some(best) = self.best_of(&free, idle, done)? {
@@ -300,8 +309,24 @@ impl Collector {
         Ok(())
     }
 
-    /// Learns how many percent of a segment's bytes live, by its samples.
+    /// Learns how many percent of a segment's bytes live, by its samples. All do if that cannot be known.
     fn look_at(&mut self, segment: &Segment, idle: bool, done: &mut Collected) -> Result<usize> {
+        let looked = self.live_percent(segment, idle, done);
+        let percent = *looked.as_ref().unwrap_or(&100);
+        self.set_live(segment, percent);
+        if let Err(error) = looked {
+            leave_alone(segment, error)?;
+        }
+        Ok(percent)
+    }
+
+    fn set_live(&mut self, segment: &Segment, percent: usize) {
+        if let Some(known) = self.known.get_mut(&segment.number()) {
+            known.live = Some(percent);
+        }
+    }
+
+    fn live_percent(&self, segment: &Segment, idle: bool, done: &mut Collected) -> Result<usize> {
         let samples = segment.samples();
         let first = &samples[..samples.len().min(FIRST_SAMPLES)];
         let (mut live, mut seen) = (self.engine().living(first)?.len(), first.len());
@@ -316,11 +341,7 @@ impl Collector {
             seen = samples.len();
         }
         done.looked_up += seen;
-        let percent = live * 100 / seen.max(1);
-        if let Some(known) = self.known.get_mut(&segment.number()) {
-            known.live = Some(percent);
-        }
-        Ok(percent)
+        Ok(live * 100 / seen.max(1))
     }
 
     /// Moves what lives of the next records. Returns whether they were the last ones.
@@ -333,7 +354,9 @@ impl Collector {
         let (mut some, mut bytes) = (Vec::with_capacity(STEP_RECORDS), 0);
         let mut is_over = false;
         while some.len() < STEP_RECORDS && bytes < STEP_BYTES && !is_over {
-            match records.next(segment)? {
+            let next = records.next(segment);
+            let next = next.inspect_err(|error| self.engine().values.note_damage(segment, error));
+            match next? {
                 Some(record) => {
                     done.passed += records.last_len();
                     bytes += record.at.len;
@@ -416,6 +439,10 @@ impl Collector {
         // The new places, before the old ones go.
         engine.sync_wal()?;
         fail_point("values-synced")?;
+        let numbers: Vec<u64> = drained.iter().map(|(number, _)| *number).collect();
+        let taken_off = engine.values.take_off_list(&numbers);
+        taken_off.map_err(StorageError::from)?;
+        fail_point("values-taken-off")?;
         let used = engine.files_in_use.lock();
         drained.retain(|(_, holds)| may_go(&used, *holds));
         let mut removed = Vec::new();
@@ -431,6 +458,20 @@ impl Collector {
         }
         Ok(removed.len() as u64)
     }
+}
+
+/// A segment that has not what was written to it stays as it is, and the others are collected.
+///
+/// # Errors
+/// The error has another cause.
+fn leave_alone(segment: &Segment, error: StorageError) -> Result<()> {
+    if !error.is_damage() {
+        return Err(error);
+    }
+    let number = segment.number();
+    log::error!("segment {number} of the value log is not collected any more: {error}");
+    segment.leave_alone();
+    Ok(())
 }
 
 #[cfg(test)]

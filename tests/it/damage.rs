@@ -5,6 +5,7 @@
 //! without `CURRENT` was taken for an empty one, and its tables were removed.
 
 mod repair;
+mod values;
 
 use std::fs;
 use std::io;
@@ -13,7 +14,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::server::free_port;
 use crate::support::{Conn, DEADLINE, Server, Value, wait_for, wait_within};
-use repair::repair;
+use repair::{IN_TABLES, repair};
 
 const KEYS: i64 = 2000;
 
@@ -106,6 +107,19 @@ fn assert_refused(server: &Server, words: &[&str]) {
         contents(&db(server)) == before,
         "the refusal changed something"
     );
+}
+
+/// All files in a directory and in those below it.
+fn files_below(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap();
+    let found = entries.flat_map(|entry| {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files_below(&path),
+            false => vec![path],
+        }
+    });
+    found.collect()
 }
 
 fn name_of(path: &Path) -> &str {
@@ -419,8 +433,11 @@ fn a_manifest_that_is_cut_or_changed_is_refused() {
 /// A copy without one of its files.
 #[test]
 fn a_half_copied_backup_is_refused() {
-    let mut server = Server::start(DEBUG);
+    let mut server = Server::start(values::SHORT_SEGMENTS);
     let mut conn = server.connect();
+    conn.must("SELECT 1");
+    values::set_values(&mut conn);
+    conn.must("SELECT 0");
     set_keys(&mut conn, 0, KEYS / 2);
     conn.must("SAVE");
     server.restart();
@@ -428,21 +445,22 @@ fn a_half_copied_backup_is_refused() {
     server.connect().must("SAVE");
     let backup = server.data_dir().join("dump.rdb");
     server.terminate();
-    let files: Vec<PathBuf> = {
-        let entries = fs::read_dir(&backup).unwrap();
-        entries.map(|entry| entry.unwrap().path()).collect()
-    };
+    let files = files_below(&backup);
     let needed = |path: &&PathBuf| {
         let name = name_of(path);
         let is_empty = path.metadata().unwrap().len() == 0;
-        !(is_empty || name.starts_with("OPTIONS-") || ["IDENTITY", "WAL-MARKS"].contains(&name))
+        let others = ["IDENTITY", "WAL-MARKS", "VALUE-LOG"];
+        !(is_empty || name.starts_with("OPTIONS-") || others.contains(&name))
+    };
+    let database = db(&server);
+    let copy = |file: &PathBuf| {
+        let to = database.join(file.strip_prefix(&backup).unwrap());
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(file, to).unwrap();
     };
     for left_out in files.iter().filter(needed) {
-        fs::remove_dir_all(db(&server)).unwrap();
-        fs::create_dir(db(&server)).unwrap();
-        for file in files.iter().filter(|file| *file != left_out) {
-            fs::copy(file, db(&server).join(file.file_name().unwrap())).unwrap();
-        }
+        fs::remove_dir_all(&database).unwrap();
+        files.iter().filter(|file| *file != left_out).for_each(copy);
         let output = run(&server, &[]);
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(
@@ -455,9 +473,10 @@ fn a_half_copied_backup_is_refused() {
             "{text}"
         );
         // With the missing file the copy is complete.
-        fs::copy(left_out, db(&server).join(left_out.file_name().unwrap())).unwrap();
+        copy(left_out);
         server.spawn();
         assert_has_keys(&server, KEYS);
+        values::assert_has_values(&server, &[]);
         server.terminate();
     }
 }
@@ -570,7 +589,7 @@ fn a_corrupt_table_is_set_aside_and_writes_continue() {
     // In one table of the first level, which each compaction of that level reads.
     const FIRST: i64 = 10_000;
     let flags = [
-        DEBUG,
+        IN_TABLES,
         &[
             "--rocksdb.write-buffer-size",
             "4mb",

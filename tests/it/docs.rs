@@ -74,6 +74,7 @@ const OTHER_NAMES: &[&str] = &[
     "KEDIS_UPDATE_README",
     "REDISCLI_AUTH",
     "RESERVE",
+    "VALUE-LOG",
     "WAL-MARKS",
     "kedis-alerts",
     "kedis-db",

@@ -58,7 +58,7 @@ pub(super) fn is_file_of_copy(name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let numbered = ["MANIFEST-", "OPTIONS-"];
     let of_kind = [".sst", ".blob", ".log"];
-    ["CURRENT", "IDENTITY", marks::NAME].contains(&name)
+    ["CURRENT", "IDENTITY", marks::NAME, values::LIST].contains(&name)
         || numbered
             .iter()
             .any(|head| name.strip_prefix(head).is_some_and(is_number))
@@ -80,12 +80,31 @@ impl Engine {
         marks::add_to_copy(path)
     }
 
-    /// Syncs the marks that say how far the log is synced. The next start relies on them.
+    /// Syncs what the next start relies on to miss files: the marks that say how far the log is synced,
+    /// and the list of the segments of the value log.
     ///
     /// # Errors
     /// The sync fails.
     pub fn sync_marks(&self) -> Result<()> {
-        self.marks.sync()
+        self.marks.sync()?;
+        Ok(self.values.list()?)
+    }
+
+    /// Makes all that was written durable, before the process ends.
+    ///
+    /// # Errors
+    /// A sync fails.
+    pub fn sync_at_end(&self) -> Result<()> {
+        // The lengths of segments that get no more records are listed.
+        self.values.roll();
+        self.sync_wal()?;
+        self.values.sync()?;
+        if let Err(error) = self.sync_marks() {
+            log::warn!(
+                "all is written, but the next start may not notice files that are lost: {error}"
+            );
+        }
+        Ok(())
     }
 
     /// Flushes all memtables, so that the next start has no WAL to replay.

@@ -213,6 +213,16 @@ fn put_format(
     Ok(db.flush_wal(true)?)
 }
 
+/// The highest number of a segment of the value log of which the database knows that it got its last record.
+pub(super) fn newest_closed(db: &Db, system_cf: &ColumnFamily) -> Result<Option<u64>> {
+    let mut rows = db.raw_iterator_cf(system_cf);
+    rows.seek_for_prev(system::closed_row(u64::MAX));
+    match rows.item() {
+        Some(([system::CLOSED_TAG, key @ ..], row)) => Ok(Some(system::decode_closed(key, row)?.0)),
+        _ => Ok(rows.status().map(|()| None)?),
+    }
+}
+
 /// Converts version 1, in which the state row holds the counts of all keyspaces.
 fn move_counts(db: &Db, system_cf: &ColumnFamily) -> Result<()> {
     log::info!("the database is converted from format version 1 to {FORMAT_VERSION}");

@@ -15,6 +15,7 @@
 //! ([`super::super::values`]) gets a new place first, and its old segment is removed only when
 //! nobody can still have read the old row, or reads it from a snapshot.
 
+mod list;
 mod open_files;
 mod packed;
 mod reading;
@@ -28,15 +29,18 @@ use super::{Engine, StorageConfig};
 use crate::encoding::binlog::Position;
 use crate::encoding::system;
 use crate::encoding::values::ValueRef;
+use crate::storage::corruption::corruptions;
 use crate::storage::{Result, StorageError};
 use crate::sys::files::{create_dir_all, sync_dir};
 use crate::sys::lock_order::{Lock, Mutex, RwLock};
+use list::{List, Listed};
 use open_files::OpenFiles;
 use packed::{CHUNK, Packing};
 use segment::{FILE_HEAD, RECORD_HEAD, Samples, record_len, stored_len};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::OpenOptions;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -45,6 +49,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The directory of the segments, inside of the database's.
 pub(in crate::storage) const DIR: &str = "values";
+/// The file that lists them, in the database's.
+pub(super) const LIST: &str = list::NAME;
 /// A longer value is packed and written in pieces of this size.
 const PIECE_BYTES: usize = 256 << 10;
 /// Buffers that are larger are freed after use.
@@ -96,6 +102,8 @@ pub(in crate::storage) struct ValueLog {
     has_new_files: AtomicBool,
     /// Held by the thread that syncs: another must not believe that all is synced before it is.
     syncing: Mutex<(), { Lock::ValueLogSync as u8 }>,
+    /// Which segments the file has that lists them.
+    listed: Mutex<Listed, { Lock::ValueLogList as u8 }>,
     /// A sync has failed, and what it lacks was not written again.
     sync_failed: AtomicBool,
     /// Whether the last value could not be written.
@@ -151,6 +159,7 @@ impl ValueLog {
             unsynced: Mutex::default(),
             has_new_files: AtomicBool::new(false),
             syncing: Mutex::default(),
+            listed: Mutex::new(Listed::new(&config.dir)),
             sync_failed: AtomicBool::new(false),
             refuses: AtomicBool::new(false),
             bytes: AtomicU64::new(bytes),
@@ -261,10 +270,23 @@ impl ValueLog {
         tail.next
     }
 
-    /// Gives back the space that an earlier start had preallocated. The caller has locked the database.
-    pub(super) fn give_back(&self) {
+    /// Reads which segments are listed, and gives back the space that an earlier start had preallocated. The
+    /// caller has locked the database, and has given up what is missing. `known` is the highest number of a
+    /// segment that the database knows, be it there or not.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub(super) fn take_over(&self, known: Option<u64>) -> io::Result<()> {
+        self.listed.lock().read();
+        let last = files(&self.dir)?.last_key_value().map(|(last, _)| *last);
+        if let Some(last) = last.max(known) {
+            // Rows may refer to a segment that is lost.
+            let mut tail = self.tail.lock();
+            tail.next = tail.next.max(last + 1);
+        }
         let segments = self.segments.read().clone();
         segments.values().for_each(|segment| segment.give_back());
+        Ok(())
     }
 
     /// Ends a segment, if there is one.
@@ -303,7 +325,32 @@ impl ValueLog {
             }
         }
         sync_dir(&dir)?;
-        Ok(sync_dir(copy)?)
+        Ok(list::write(copy, &list_of(&segments))?)
+    }
+
+    /// Lists the segments that the disk has, if others are listed.
+    ///
+    /// # Errors
+    /// The list cannot be written.
+    pub(super) fn list(&self) -> io::Result<()> {
+        let mut listed = self.listed.lock();
+        let list = list_of(&self.segments.read());
+        let Some(list) = listed.due(list) else {
+            return Ok(());
+        };
+        // What is not in the directory after a crash must not be listed.
+        if self.dir.exists() {
+            sync_dir(&self.dir)?;
+        }
+        listed.put(list)
+    }
+
+    /// Lists segments no more, to which nothing refers. They can be removed then.
+    ///
+    /// # Errors
+    /// The list can neither be written nor removed.
+    pub(in crate::storage) fn take_off_list(&self, numbers: &[u64]) -> io::Result<()> {
+        self.listed.lock().take_off(numbers)
     }
 
     /// Makes everything appended until now durable.
@@ -379,7 +426,23 @@ impl ValueLog {
         out: &mut Vec<u8>,
         may_wait: bool,
     ) -> Result<()> {
-        self.segment(at.segment)?.read(at, range, out, may_wait)
+        let segment = self.segment(at.segment)?;
+        let done = segment.read(at, range, out, may_wait);
+        done.inspect_err(|error| self.note_damage(&segment, error))
+    }
+
+    /// Notes that a segment has not what was written to it, if an error says so, and if it was not removed
+    /// meanwhile.
+    pub(in crate::storage) fn note_damage(&self, segment: &Segment, error: &StorageError) {
+        if error.is_damage() && self.segments.read().contains_key(&segment.number) {
+            corruptions().note_in(Some(segment.path().to_owned()), &error.to_string());
+        }
+    }
+
+    /// Whether there is a file that is long enough to hold the value.
+    pub(super) fn may_have(&self, at: &ValueRef) -> bool {
+        let segment = self.segments.read().get(&at.segment).cloned();
+        segment.is_some_and(|segment| at.offset + stored_len(at) <= segment.file_len())
     }
 
     /// Brings a value into memory. The command will meet any error again.
@@ -449,6 +512,62 @@ impl ValueLog {
             .retain(|unsynced| unsynced.number != number);
         Ok(true)
     }
+}
+
+/// The segments that the disk has, once their directory is synced.
+fn list_of(segments: &BTreeMap<u64, Arc<Segment>>) -> List {
+    let synced = segments.values().filter_map(|segment| {
+        let len = match segment.is_sealed() {
+            true => segment.synced().min(segment.end()),
+            false => 0,
+        };
+        (segment.synced() > 0).then_some((segment.number, len))
+    });
+    synced.collect()
+}
+
+/// What is missing of the value log of a database that is not open, in words.
+///
+/// # Errors
+/// The list of its segments, or their directory, cannot be read.
+pub(super) fn missing(dir: &Path) -> Result<Vec<String>> {
+    let listed = match list::read(dir) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            return Ok(vec![error.to_string()]);
+        }
+        listed => listed?.unwrap_or_default(),
+    };
+    let files = files(&dir.join(DIR))?;
+    let mut missing = Vec::new();
+    for (number, len) in listed {
+        let found = files.get(&number).map(std::fs::metadata).transpose()?;
+        match found.map(|found| found.len()) {
+            None => missing.push(format!("segment {number} of the value log is missing")),
+            Some(found) if found < len => missing.push(format!(
+                "segment {number} of the value log has {found} bytes instead of {len}"
+            )),
+            Some(_) => {}
+        }
+    }
+    Ok(missing)
+}
+
+/// Removes the list of the segments of a database that is not open: the next start misses none.
+///
+/// # Errors
+/// It cannot be removed.
+pub(super) fn forget_missing(dir: &Path) -> io::Result<()> {
+    let listed = list::read(dir).ok().flatten().unwrap_or_default();
+    if let Some(newest) = listed.keys().next_back() {
+        // Rows may refer to it. So its number must not be used again, be it for an empty segment.
+        let dir = dir.join(DIR);
+        create_dir_all(&dir)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        options.open(segment::path(&dir, *newest))?.sync_all()?;
+        sync_dir(&dir)?;
+    }
+    list::remove(dir)
 }
 
 /// Segments of a database that is not open, each opened when it is first asked for.
@@ -582,6 +701,14 @@ pub(super) fn is_of_segments(dir: &Path) -> bool {
         return false;
     };
     entries.all(|entry| entry.is_ok_and(|entry| segment::number(&entry.path()).is_some()))
+}
+
+/// Whether a directory holds segments of the value log.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn has_segments(dir: &Path) -> io::Result<bool> {
+    Ok(!files(dir)?.is_empty())
 }
 
 /// The segments in a directory, by number. None if there is no such directory.

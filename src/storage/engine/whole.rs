@@ -14,7 +14,7 @@ use crate::encoding::binlog::Stored;
 use crate::encoding::keys;
 use crate::encoding::values::ValueRef;
 use crate::storage::engine::options::StorageConfig;
-use crate::storage::engine::values::Segments;
+use crate::storage::engine::values::{self, Segments};
 use crate::storage::engine::wal::{self, Look, batch, marks};
 use crate::storage::{Result, StorageError};
 use crate::sys::files::sync_dir;
@@ -126,8 +126,9 @@ impl Found {
             cut.run(dir)?;
         }
         if !self.losses.is_empty() {
-            // The marks describe what is given up.
+            // They describe what is given up.
             remove_if_there(&dir.join(marks::NAME))?;
+            values::forget_missing(dir)?;
             sync_dir(dir)?;
         }
         Ok(())
@@ -372,7 +373,9 @@ fn refuse_remains(dir: &Path) -> Result<()> {
             _ => false,
         };
         let of_first_start = of_first_start || name == marks::NAME;
-        let is_ours = is_file_of_copy(&name) || name == UNMENDED;
+        let is_ours = is_file_of_copy(&name)
+            || name == UNMENDED
+            || name == values::DIR && values::has_segments(&entry.path())?;
         if is_ours && !of_first_start {
             remains.push(name);
         }
@@ -402,6 +405,7 @@ pub(super) fn inspect_log(dir: &Path) -> Result<Found> {
         Err(StorageError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
             let mut found = Found::default();
             found.losses.push(error.to_string());
+            found.losses.extend(values::missing(dir)?);
             return Ok(found);
         }
         Err(error) => return Err(error),
@@ -420,7 +424,10 @@ pub(super) fn inspect_log(dir: &Path) -> Result<Found> {
         // A build that keeps no marks has run since, and has made a manifest of its own.
         marks.clear();
     }
-    let mut found = Found::default();
+    let mut found = Found {
+        losses: values::missing(dir)?,
+        ..Found::default()
+    };
     for (number, mark) in &marks {
         if mark.required > 0 && files.iter().all(|(there, _)| there != number) {
             let bytes = mark.required;

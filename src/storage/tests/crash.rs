@@ -194,7 +194,7 @@ fn reboot(dir: &Path) {
     std::fs::write(marks, bytes).unwrap();
 }
 
-fn copy_dir(from: &Path, to: &Path) {
+pub(in crate::storage) fn copy_dir(from: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
     for entry in from.read_dir().unwrap() {
         let entry = entry.unwrap();

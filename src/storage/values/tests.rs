@@ -3,13 +3,15 @@ use crate::encoding::binlog::Row;
 use crate::exec::testing::Client;
 use crate::resp::Value;
 use crate::storage::DbIndex;
-use crate::storage::engine::KeepFiles;
 use crate::storage::engine::binlog::BinlogBounds;
+use crate::storage::engine::{KeepFiles, at_fail_point};
 use crate::storage::full_sync::snapshot::DataSet;
 use crate::storage::full_sync::staging::Staging;
+use crate::storage::tests::crash::copy_dir;
 use crate::storage::tests::noise;
 use crate::types::string;
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const DB: DbIndex = DbIndex(0);
@@ -408,6 +410,69 @@ fn segments_that_are_being_filled_are_of_this_history() {
         running.store(false, Ordering::Release);
         collects.join().unwrap();
     });
+}
+
+/// A row or a value that could not be read ended each step, and no segment was removed any more.
+#[test]
+fn what_cannot_be_read_keeps_no_other_segment() {
+    let mut client = client(false);
+    let engine = client.server().engine.clone();
+    let mut collector = Collector::new(engine.clone());
+    let long = |key: &str| [key.as_bytes(), &noise(3000)].concat();
+    set(&mut client, "damaged", &long("damaged"));
+    for n in 0..200 {
+        set(&mut client, &format!("kept{}", n % 2), &long("kept"));
+    }
+    engine.values.roll();
+    let segment = engine.config.dir.join("values/00000001.values");
+    let file = std::fs::File::options().write(true).open(&segment);
+    file.unwrap().write_all_at(b"?", 100).unwrap();
+    collect(&mut collector, true);
+    assert!(segment.exists());
+    assert!(engine.value_log_bytes() <= 3 * SEGMENT);
+    assert!(matches!(client.run("GET damaged"), Value::Error(_)));
+    for n in 0..2 {
+        let kept = client.run(&format!("GETRANGE kept{n} 0 3"));
+        assert_eq!(kept, Value::Bulk(b"kept".to_vec()));
+    }
+    client.run("DEL damaged");
+    client.check();
+}
+
+/// A list that named a segment after its removal would keep the database from being opened.
+#[test]
+fn what_is_listed_is_there_after_a_crash_at_any_time() {
+    let mut client = client(false);
+    let engine = client.server().engine.clone();
+    let mut collector = Collector::new(engine.clone());
+    let dir = tempfile::tempdir().unwrap();
+    let mut copies = 0;
+    let mut open_copy = |what: &str| {
+        copies += 1;
+        let mut config = engine.config.clone();
+        config.dir = dir.path().join(copies.to_string());
+        copy_dir(&engine.config.dir, &config.dir);
+        let opened = Engine::open(config).map(drop);
+        opened.unwrap_or_else(|error| panic!("{what}: {error}"));
+    };
+    for round in 0..3 {
+        for n in 0..100 {
+            set(&mut client, &format!("key{}", n % 10), &noise(3000));
+        }
+        engine.sync_wal().unwrap();
+        engine.sync_marks().unwrap();
+        open_copy("written");
+        reclaim(&engine);
+        let lister = engine.clone();
+        // Another thread lists segments before they are removed.
+        at_fail_point("values-taken-off", move || lister.sync_marks().unwrap());
+        let before = engine.value_log_bytes();
+        collect(&mut collector, true);
+        assert!(engine.value_log_bytes() < before, "round {round}");
+        open_copy("collected");
+        engine.sync_marks().unwrap();
+        open_copy("listed");
+    }
 }
 
 /// Rows of strings that have fragments alone stand between those of values in the log.

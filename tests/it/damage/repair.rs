@@ -19,7 +19,7 @@ pub(super) fn repair(server: &Server) -> String {
 }
 
 /// Keeps values in tables.
-const IN_TABLES: &[&str] = &["--enable-debug-command", "yes", "--value-log-min", "1gb"];
+pub(super) const IN_TABLES: &[&str] = &["--enable-debug-command", "yes", "--value-log-min", "1gb"];
 /// Bytes of a value that does not get smaller.
 const LONG: usize = 200;
 
@@ -288,11 +288,11 @@ fn stopped_with_two_dbs(damaged: &[&str]) -> Server {
     server
 }
 
-/// Ends a repair when it has replaced the first DB.
-fn kill_repair(server: &Server) {
+/// Ends a repair when it passes a fail point.
+pub(super) fn kill_repair(server: &Server, point: &str) {
     let port = free_port();
     let mut command = Server::command(&server.data_dir(), *port, &["--repair"]);
-    command.env("KEDIS_FAIL_POINT", "repaired-db:1");
+    command.env("KEDIS_FAIL_POINT", format!("{point}:1"));
     assert!(!run_to_its_end(command).status.success());
 }
 
@@ -300,7 +300,7 @@ fn kill_repair(server: &Server) {
 #[test]
 fn a_start_finishes_a_repair_that_was_killed() {
     let mut server = stopped_with_two_dbs(&["ks0"]);
-    kill_repair(&server);
+    kill_repair(&server, "repaired-db");
     server.spawn();
     let mut conn = server.connect();
     let keys = conn.must("DBSIZE").int();
@@ -311,7 +311,7 @@ fn a_start_finishes_a_repair_that_was_killed() {
 #[test]
 fn a_repair_tells_what_one_before_it_has_lost() {
     let mut server = stopped_with_two_dbs(&["ks0", "ks1"]);
-    kill_repair(&server);
+    kill_repair(&server, "repaired-db");
     let output = repair(&server);
     for db in 0..2 {
         let lost = format!("lost: DB {db}: what stands from");

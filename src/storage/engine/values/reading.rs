@@ -88,7 +88,12 @@ impl Reading<'_> {
             return Err(self.corrupt(offset, "it ends before"));
         }
         match self.may_wait {
-            true => self.file.read_exact_at(place, offset)?,
+            true => match self.file.read_exact_at(place, offset) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Err(self.corrupt(offset, "it ends before"));
+                }
+                read => read?,
+            },
             false => self.read_from_memory(place, offset)?,
         }
         let (bytes, sum) = place.split_at(place.len() - CHECKSUM as usize);

@@ -179,7 +179,7 @@ pub(in crate::storage) struct Segment {
     synced: AtomicU64,
     /// Bytes of the file.
     file_len: AtomicU64,
-    /// Its records cannot be read one after the other.
+    /// A part of it cannot be read: it is not collected.
     damaged: AtomicBool,
     /// Its samples, once it gets no more records.
     samples: OnceLock<Vec<Record>>,
@@ -366,7 +366,10 @@ impl Segment {
             return Ok(segment);
         }
         let mut head = [0; FILE_HEAD as usize];
-        file.read_exact_at(&mut head, 0)?;
+        if let Err(error) = file.read_exact_at(&mut head, 0) {
+            let text = format!("{}: {error}", segment.path().display());
+            return Err(io::Error::new(error.kind(), text).into());
+        }
         let (covered, sum) = head.split_at(head.len() - 4);
         let versions = [VERSION, VERSION_PLAIN, VERSION_BINLOG].map(u32::to_be_bytes);
         if covered[8..12] == VERSION_BINLOG.to_be_bytes() {
@@ -383,7 +386,7 @@ impl Segment {
                 "{}",
                 corrupt(segment.path(), 0, "the head of the file is wrong")
             );
-            segment.damaged.store(true, Ordering::Release);
+            segment.leave_alone();
             return Ok(segment);
         }
         if let Some((end, samples)) = segment.read_end(len) {
@@ -587,6 +590,11 @@ impl Segment {
         (end != UNKNOWN).then_some(Position(end))
     }
 
+    /// A part of it cannot be read: its file stays, for what can be.
+    pub(in crate::storage) fn leave_alone(&self) {
+        self.damaged.store(true, Ordering::Release);
+    }
+
     /// Whether it gets no more records, and all turns that appended some have ended.
     pub(super) fn is_closed(&self) -> bool {
         self.sealed.load(Ordering::Acquire)
@@ -626,7 +634,6 @@ impl Segment {
     }
 
     /// The disk has the bytes before this offset.
-    #[cfg(test)]
     pub(super) fn synced(&self) -> u64 {
         self.synced.load(Ordering::Acquire)
     }
