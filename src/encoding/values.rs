@@ -25,6 +25,9 @@ pub struct ValueRef {
     pub packed: u32,
 }
 
+/// No file has so many bytes, and no database so many files: such numbers can be added up.
+const MOST: u64 = 1 << 60;
+
 /// The bit of lengths that says that the value is packed.
 const PACKED: u64 = 1 << 63;
 
@@ -45,7 +48,7 @@ impl ValueRef {
     /// The reference with these [`ValueRef::lengths`].
     ///
     /// # Errors
-    /// It is packed, and has no bytes.
+    /// It is packed, and has no bytes; or no file has so many.
     pub fn with(segment: u64, offset: u64, lengths: u64) -> Result<ValueRef, Corrupt> {
         let (len, packed) = match lengths & PACKED {
             0 => (lengths, 0),
@@ -54,7 +57,8 @@ impl ValueRef {
                 (lengths >> 32) as u32 & (u32::MAX >> 1),
             ),
         };
-        if lengths & PACKED != 0 && packed == 0 {
+        let is_empty = lengths & PACKED != 0 && packed == 0;
+        if is_empty || segment.max(offset).max(len) > MOST {
             return Err(Corrupt("value reference"));
         }
         Ok(ValueRef {
@@ -117,5 +121,10 @@ mod tests {
         assert_eq!(ValueRef::decode(&row), Ok(at));
         let row = [&row[..16], b"\x80\0\0\0\0\0\0\x09"].concat();
         assert!(ValueRef::decode(&row).is_err());
+        for word in 0..3 {
+            let mut row = at.encode();
+            row[word * 8] = 0x7F;
+            assert!(ValueRef::decode(&row).is_err(), "{word}");
+        }
     }
 }
