@@ -341,6 +341,17 @@ fn a_directory_that_was_a_database_is_not_taken_for_an_empty_one() {
     }
 }
 
+/// A server does not start on a directory with files of a database, and no `CURRENT`.
+fn assert_misses_current(data: &Path) {
+    let port = free_port();
+    let output = run_to_its_end(Server::command(data, *port, &[]));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && text.contains("no CURRENT"),
+        "{text}"
+    );
+}
+
 /// Any single file of a database is enough for a refusal.
 #[test]
 fn whatever_is_left_of_a_database_is_refused() {
@@ -360,13 +371,7 @@ fn whatever_is_left_of_a_database_is_refused() {
         let copy = data.path().join("kedis-db");
         fs::create_dir(&copy).unwrap();
         fs::copy(&file, copy.join(file.file_name().unwrap())).unwrap();
-        let port = free_port();
-        let output = run_to_its_end(Server::command(data.path(), *port, &[]));
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            !output.status.success() && text.contains("no CURRENT"),
-            "{text}"
-        );
+        assert_misses_current(data.path());
         assert!(copy.join(file.file_name().unwrap()).exists());
     }
 }
